@@ -71,7 +71,7 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
     """Exit with the status of the failure of the block; in a job of the executor write it down.
 
     Args:
-        node: what the block does; None: it only reads that.
+        node: the node that the block does; None if the block has still to read it.
 
     Raises:
         VitrailError: the block's own, where it is the user's to put right, with the command that it

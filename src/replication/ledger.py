@@ -198,7 +198,7 @@ class Ledger:
 
 
 def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
-    """What makes a record another than the node, as it is planned now, would give."""
+    """Yield each difference between a record and its node as it is planned now."""
     made = record.node
     if made.plain | {"code": ""} != node.plain | {"code": ""}:
         yield f"was made with other {_differing(made, node)} than are written now"

@@ -40,12 +40,13 @@ PROTOCOLS: dict[str, Any] = {
 def take(node: MeasurementNode, *, anew: bool = False) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
 
-    It goes on from what one that was killed has kept beside the weights, and shares features that
-    others have kept there, unless it is taken `anew`.
+    If an earlier attempt was killed, continue from the rows that it stored beside the weights, and
+    use features that other measurements stored there, unless `anew`.
 
-    That is ``values`` of each seed, ``drawn_by_seed``, which says that each seed was judged on
-    images of its own, the digest of the ``code``, the SHA-256 of the ``weights`` of
-    each seed, and ``provenance``: where and when.
+    Returns:
+        ``values`` of each seed; ``drawn_by_seed``, whether each seed was judged on images of its
+        own; the digest of the ``code``; the SHA-256 of the ``weights`` of each seed; and
+        ``provenance``: where and when.
 
     Raises:
         VitrailError: the function does not exist, or a run is not trained or not as its record

@@ -35,7 +35,7 @@ def provenance(device: str, **extra: Any) -> dict[str, Any]:
     return {
         "python": platform.python_version(),
         "packages": versions,
-        "commit": commit(),
+        "commit": extra["commit"] if "commit" in extra else commit(),
         "device": device_name(device),
         "tf32": torch.device(device).type == "cuda" and tf32,
         **extra,

@@ -132,7 +132,7 @@ class Outcome:
 
 
 def compare_all(catalog: Catalog) -> Outcome:
-    """Hold both results against what they hang on, and one against the other."""
+    """Check the published results and those here against their records, then compare the two."""
     published = _require_published(catalog, catalog.scale.name)
     _require_results(catalog)
     altered = [*published_faults(catalog), *altered_here(catalog)]
@@ -225,7 +225,7 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
 
 
 def altered_here(catalog: Catalog) -> Iterator[str]:
-    """What the results here are not that the records which they rest on make them."""
+    """Yield a sentence for each result here that differs from what its records give."""
     ledger, told = ledger_of(catalog), set()
     for artifact in catalog.artifacts:
         if not is_rendered(artifact, catalog):

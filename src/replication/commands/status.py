@@ -118,7 +118,7 @@ def _faults(catalog: Catalog) -> list[str]:
 
 
 def _say_older(catalog: Catalog) -> None:
-    """Name what is not as its node says, and what is older than its code."""
+    """Print the records that must be made again, and the runs that older code trained."""
     from replication.commands.results import older_runs
 
     if faults := _faults(catalog):

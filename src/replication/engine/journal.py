@@ -94,7 +94,7 @@ class Journal:
         self._show(step, loss, lr, speed)
 
     def validated(self, step: int, scores: Mapping[str, float]) -> None:
-        """Note how the model of `step` steps does on the validation split; nothing, if not asked.
+        """Note how the model of `step` steps does on the validation split; nothing without scores.
 
         The time that it took counts in no speed.
         """

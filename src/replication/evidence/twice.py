@@ -17,7 +17,7 @@ FEWEST = 4
 """Seeds that a model needs to be compared with itself, two against two."""
 
 CHANCE = 0.05
-"""Share of such comparisons that 95 % intervals decide."""
+"""Share of these comparisons in which a 95 % interval shows a difference by chance alone."""
 
 
 class Twice(NamedTuple):

@@ -254,7 +254,7 @@ class MeasurementNode(Node):
 class ShownCell(Strict):
     """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
 
-    The other fields are those of `replication.plan.catalog.Cell`. That one has the measurement
+    The other fields are those of `replication.plan.parts.Cell`. That one has the measurement
     itself, with its run, which is needed to plan and to price it; this one is written in a node and
     read where there is no plan, and so has a path only.
     """

@@ -298,7 +298,7 @@ def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
 
 
 def match(name: str, patterns: str) -> bool:
-    """Tell whether a name matches one of some patterns (``*``, ``?``, ``[ab]``), by commas."""
+    """Tell whether a name matches one of `patterns` (``*``, ``?``, ``[ab]``), parted by commas."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 

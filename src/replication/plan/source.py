@@ -12,7 +12,6 @@ from pathlib import Path
 
 from vitrail.errors import VitrailError, require_known
 
-_DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _UNCOUNTED = ("typing", "collections.abc", "vitrail.measures.price")  # types and prices
 _PRICES = ("passes", "keeps")  # decorators
@@ -31,16 +30,15 @@ def syntax_tree(path: Path) -> ast.Module:
 def code_of(path: Path) -> str:
     """Return a Python file's code, without what decides no number.
 
-    Left out are comments, docstrings, the messages of errors, annotations of arguments and returns,
-    ``if TYPE_CHECKING`` blocks, imports of types, and what a measure costs (`price`). Annotations
-    in classes stay: dataclasses read them. Raises VitrailError as `syntax_tree`.
+    Left out are comments, docstrings (also those of constants and attributes), the messages of
+    errors, annotations of arguments and returns, ``if TYPE_CHECKING`` blocks, imports of types, and
+    what a measure costs (`price`). Annotations in classes stay: dataclasses read them. Raises
+    VitrailError as `syntax_tree`.
     """
     tree = syntax_tree(path)
     waiting: list[ast.AST] = [tree]
     while waiting:  # through statements alone: no expression holds a docstring
         node = waiting.pop()
-        if isinstance(node, _DOCUMENTED) and ast.get_docstring(node, clean=False) is not None:
-            node.body = node.body[1:]
         if isinstance(body := getattr(node, "body", None), list):
             node.body = [*_deciding(body)] or [ast.Pass()]  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
@@ -70,8 +68,10 @@ def price(decorator: ast.expr, names: Collection[str] = _PRICES) -> ast.expr | N
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run and are no imports of types and prices."""
+    """The statements that run and are no texts, and no imports of types and prices."""
     for statement in statements:
+        if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
+            continue
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             yield from _deciding(statement.orelse)
         elif not (isinstance(statement, ast.ImportFrom) and statement.module in _UNCOUNTED):

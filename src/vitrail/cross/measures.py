@@ -208,7 +208,8 @@ def out_of_memory(error: Exception) -> bool:
 def _passes(given: Mapping[str, Any]) -> float:
     """Three passes each for circular, standard and fractional shifts, nine for views, P-SHAP's.
 
-    Two of larger images, which cost as many more as these have pixels: not each model takes them.
+    Plus two for each larger size of image, in proportion to its pixels. This is an upper bound, as
+    some models refuse larger images.
     """
     own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"])
     return own + sum(2 * factor**2 for factor in given["factors"])

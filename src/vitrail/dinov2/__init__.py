@@ -2,5 +2,6 @@
 
 To read it in order: `vit` (the dense backbone), `network` (backbones with the projection head),
 `crops` (what teacher and student see), `losses`, `optimizer` (rates, decays, the moving average),
-`engine` (a run), `probes` and `patch_probes` (k-nearest neighbours and linear classifiers).
+`neighbours` (k-nearest neighbours), `probes` and `patch_probes` (linear classifiers). Training
+itself is in `replication.engine.dinov2.training`.
 """

@@ -74,6 +74,8 @@ def _loader(info: DatasetFiles) -> Callable[..., Any]:
 def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any]:
     try:
         dataset: Dataset[Any] = open_split()
+    except VitrailError:
+        raise  # it says already what to do
     except Exception as error:
         # A damaged pickle or .mat file fails in as many ways as it has bytes.
         raise VitrailError(

@@ -1,6 +1,6 @@
 """Top-1 and top-5 accuracy on the validation split, as the recipe evaluates.
 
-A file of its own, since the name of a measurement holds that of its module.
+This measure has a module of its own because a measurement's name contains that of its module.
 """
 
 from __future__ import annotations

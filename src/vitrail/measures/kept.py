@@ -93,7 +93,9 @@ class Rows:
     @property
     def damaged(self) -> VitrailError:
         """What to raise of a file whose content cannot be."""
-        return VitrailError(f"{self.path} is damaged or no sweep's: delete it to begin anew")
+        return VitrailError(
+            f"{self.path} is damaged or was not written by this measure: delete it to start again"
+        )
 
     def _header(self) -> tuple[bytes, list[tuple[torch.dtype, list[int]]]]:
         """Return the file's first line and its columns, none of a file that is empty."""
@@ -118,7 +120,7 @@ class Rows:
                 {key: values.get(key) for key in keys} for values in (identity, self.identity)
             )
             raise VitrailError(
-                f"{self.path} is of a sweep with {there}, not {wanted}: delete it to begin anew"
+                f"{self.path} holds rows for {there}, not for {wanted}: delete it to start again"
             )
         return header, columns
 
@@ -128,7 +130,8 @@ class Rows:
             yield
         except OSError as error:
             raise VitrailError(
-                f"cannot write {self.path} ({error.strerror or error}): make room or name another"
+                f"cannot write {self.path} ({error.strerror or error}): free some disk space, or "
+                "correct the folder's permissions"
             ) from None
 
 

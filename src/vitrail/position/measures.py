@@ -187,7 +187,7 @@ def require_position_dataset(dataset: Any, described: Described) -> PlacedDigits
     if not isinstance(dataset, PlacedDigits) or described.info.classes != CLASSES:
         raise VitrailError(
             f"which samples of '{described.info.name}' depend on position is not known: give a "
-            "recipe on cifar10-position or digits-position"
+            "recipe on a Position dataset, such as cifar10-position or pieces-in-corners"
         )
     return dataset
 

@@ -55,8 +55,9 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
 def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
     """Return the margin of `settle` of scores and ties ``(B, P, Q)`` with errors ``(B,)``.
 
-    It is the `margin` of the ties, or if that is smaller how far all scores but the largest are, in
-    units of what rounding can change, from where they begin to count as equal to it.
+    It is the smaller of two margins, both in units of the largest possible rounding error: the
+    `margin` of the ties, and the distance of every score but the largest from the limit at which it
+    counts as equal to the largest.
     """
     part, best = tie_part(scores, ties), largest(scores)
     limit = part * wide(best[:, 0])

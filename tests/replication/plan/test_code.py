@@ -218,6 +218,10 @@ def test_comments_and_docstrings_do_not_count_and_code_does(one_module):
     assert one_module("def f(x):\n    return 3 * x\n") != before
     assert one_module("def f(x):\n    'a text'\n    return 2 * x\n") == before
     assert one_module("def f(x):\n    y = 'a text'\n    return 2 * x\n") != before
+    before = one_module("FEW = 2\nclass C:\n    most: int = 3\n")
+    told = one_module("FEW = 2\n'Of two.'\nclass C:\n    most: int = 3\n    'Not four.'\n")
+    assert told == before
+    assert one_module("FEW = 3\nclass C:\n    most: int = 3\n") != before
 
 
 def test_the_words_of_an_error_do_not_count_and_when_it_is_raised_does(one_module):

@@ -52,10 +52,10 @@ def test_progress_of_another_sweep_is_refused(tmp_path):
         sweep(model, data, permutations=permutations, resume=file, digest=digest)
 
     with pytest.raises(
-        VitrailError, match=r"with \{'permutations': 4\}, not \{'permutations': 6\}"
+        VitrailError, match=r"for \{'permutations': 4\}, not for \{'permutations': 6\}"
     ):
         resume(Tokens(), data, 6)
-    with pytest.raises(VitrailError, match=r"with \{'images and labels': 'a'\}, not .*: 'b'\}"):
+    with pytest.raises(VitrailError, match=r"for \{'images and labels': 'a'\}, not .*: 'b'\}"):
         resume(Tokens(), data, digest="b")
     with pytest.raises(VitrailError, match="another model or other images: delete it"):
         resume(Tokens(strength=2), data)
@@ -68,7 +68,7 @@ def test_progress_of_another_sweep_is_refused(tmp_path):
     twice = kept + kept[kept.index(b"\n") + 1 :]  # as two processes at once would leave it
     for damaged in (b"nonsense", b"{}\n", b"[1]\n", twice):
         file.write_bytes(damaged)
-        with pytest.raises(VitrailError, match="is damaged or no sweep's: delete it"):
+        with pytest.raises(VitrailError, match="was not written by this measure: delete it"):
             resume(Tokens(), data)
         assert file.read_bytes() == damaged
 
