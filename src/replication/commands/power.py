@@ -47,7 +47,7 @@ def power(
         ),
     ] = None,
     scale: Scale = None,
-    known: Known = "laptop",
+    known: Known = "study",
     as_json: Json = False,
 ) -> None:
     """Tell which effects the empirical claims can show.

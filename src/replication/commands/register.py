@@ -22,7 +22,7 @@ def register(
         ),
     ] = None,
     scale: Scale = None,
-    known: Known = "laptop",
+    known: Known = "study",
 ) -> None:
     """Fix a scale's claims before its runs begin.
 

@@ -59,9 +59,9 @@ REGIONS: dict[str, list[tuple[str, Box]]] = {
 
 
 def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A bright digit in one quarter of a photographed square and a black one in another.
+    """A bright digit in one quarter of a photographed square and a black one in another quarter.
 
-    Asked for is the bright digit, where 2 and 5 are one class, and 6 and 9; no digit is 3 or 8. Its
+    The class is the bright digit, where 2 and 5 are one class, and 6 and 9; no digit is 3 or 8. Its
     quarter, its colour and the black digit say nothing, and mislead neighbours in pixels. Digits
     are upright and half of them mirrored: so turns change no class, which Tables 2 and 5, Figure 4b
     and Sec. 4.3 need, but what images look like, which makes a model without invariance lose
@@ -80,7 +80,7 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Grey squares of eight materials, cut from photographs by any size; which is it?
+    """A grey square of one of eight materials, cut from photographs at any size: the class.
 
     All have one mean and one contrast, so a material can be known by its texture alone, which lies
     at another place in every image: pixels of two images are hardly alike. DINOv2 trains on them
@@ -92,7 +92,7 @@ def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def species(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A disc of a material on a material; asked for is both at once.
+    """A disc of one material on another; the class is the pair of materials.
 
     Features of `materials` are judged on them in Table 7, as iNaturalist's classes are fine ones.
     """
@@ -103,7 +103,7 @@ def species(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def places(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Grey squares from eleven regions of two photographs; asked for is which.
+    """A grey square from one of eleven regions of two photographs: the class.
 
     Features of `materials` are judged on them in Table 7, as Places365 shows scenes and no things.
     """
@@ -138,7 +138,7 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
 def cells(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """A stained disc of one of eight materials, in one of eight orientations, on a pale ground.
 
-    Asked for is the material, as white blood cells are told by the texture of their nuclei. As with
+    The class is the material, as white blood cells are told by the texture of their nuclei. As with
     cells on a slide, no side is up: what a model knows of orientation is of no use, so an invariant
     one loses nothing by its constraint. Classes are as unequal as 1 and 8, so that accuracy and
     balanced accuracy differ.

@@ -35,7 +35,7 @@ CORNERS = ((0, 0), (0, 16), (16, 0), (16, 16))
 
 
 def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Crops of ten regions of the photographs, in one of eight turns; which region?
+    """A crop of one of ten regions of photographs, turned and mirrored; the class is the region.
 
     A region looks the same everywhere and in every turn, so position says nothing. 1,600 images
     train and 600 test.
@@ -45,10 +45,10 @@ def photo_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A piece of 12 pixels at any of 49 places around the middle; of which region?
+    """A piece of 12 pixels near the middle, cut from one of ten regions of photographs: the class.
 
-    Else there is a grey crop of a photograph to see, so position helps little. 1,600 images train
-    and 600 test.
+    The piece lies at one of 49 places; the rest of the image is a grey crop of a photograph, so
+    position helps little. 1,600 images train and 600 test.
     """
     random, labels = _drawn("piece-around", split, seed)
     images = _grounds(len(labels), random)
@@ -57,10 +57,11 @@ def piece_around(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_beside_another(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A piece of 12 pixels at any of 25 places around the middle; of which region?
+    """A piece of 12 pixels near the middle, cut from one of ten regions of photographs: the class.
 
-    In half of the images a piece of another region is in a corner, partly covered and not asked
-    for, so position tells object from clutter. 1,600 images train and 600 test.
+    The piece lies at one of 25 places. In half of the images a piece of another region, which does
+    not count, is in a corner and partly covered: position tells object from clutter. 1,600 images
+    train and 600 test.
     """
     random, labels = _drawn("piece-beside-another", split, seed)
     images = _grounds(len(labels), random)
@@ -72,9 +73,9 @@ def piece_beside_another(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def few_pieces_inside(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A piece of 12 pixels in the middle of a crop of another region; of which?
+    """A piece of 12 pixels in the middle of a crop of another region; the class is its region.
 
-    Position says which of the two is asked for, and few images are there to learn it from: 320
+    Position says which of the two regions counts, and there are few images to learn it from: 320
     train, and 600 test.
     """
     random, labels = _drawn("few-pieces-inside", split, seed, FEW_TRAIN_IMAGES)
@@ -83,9 +84,9 @@ def few_pieces_inside(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Pieces of three regions in a row, of 8 pixels; of which is the one in the middle?
+    """Three pieces of 8 pixels in a row; the class is the region of the one in the middle.
 
-    Only position says which of the three is asked for. 1,600 images train and 600 test.
+    Only position says which of the three pieces counts. 1,600 images train and 600 test.
     """
     random, labels = _drawn("pieces-in-a-row", split, seed)
     images = _grounds(len(labels), random)
@@ -98,11 +99,11 @@ def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def pieces_in_corners(
     folder: Path, split: Split, redraw: bool = False, seed: int = 0
 ) -> PlacedDigits:
-    """A piece of 12 pixels in a corner of a black frame; of which region?
+    """A piece of 12 pixels in a corner of a black frame; the class is the region it was cut from.
 
-    The class of pieces of two regions is that of their corner, too: eight of the sixteen classes
-    depend on position, and eight do not. With `redraw` a training image's corner, and with it its
-    label, is drawn anew at every access, as in the authors' code. 1,600 images train, 600 test.
+    For two of the regions the corner counts, too: eight of the sixteen classes depend on position,
+    and eight do not. With `redraw` a training image's corner, and with it its label, is drawn anew
+    at every access, as in the authors' code. 1,600 images train, 600 test.
     """
     random, labels = _drawn("pieces-in-corners", split, seed)
     return in_corners(_pieces(labels, split, random, 12), labels, split, redraw, seed)
@@ -112,7 +113,7 @@ pieces_in_corners_redrawn = partial(pieces_in_corners, redraw=True)
 
 
 def digits_and_regions(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Half handwritten digits, half regions; which?
+    """Half of the images show a handwritten digit, half a region; the class is which one.
 
     A class is a digit, of 8, 12 or 16 pixels at any place, or the region of that number as in
     `photo_regions`, of tiles that no other stand-in here trains on. 3,200 images train, 600 test.

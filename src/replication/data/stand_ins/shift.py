@@ -28,12 +28,12 @@ KINDS = (0, 2, 4, 6, 8)
 
 
 def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A square of one region of a photograph on a piece of another; which two?
+    """A square of one region of a photograph on a piece of another; the class is the two regions.
 
     The square has 4x4 of the frame's 8x8 pixels and lies anywhere, beyond the border, too: what
     leaves the frame comes back at the other side. Which of two regions lies on the other does not
     count, so five regions make 10 classes. The photographs are at half their scale. 1,500 images
-    train and 1,000 test, as in the other two.
+    train and 1,000 test, as in `piece_on_piece` and `piece_to_crop`.
     """
     thing, ground, random = _kinds("two-pieces", split, seed)
     larger, smaller = np.maximum(thing, ground), np.minimum(thing, ground)
@@ -42,7 +42,7 @@ def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_on_piece(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """The images of `two_pieces`; which region lies on which? 20 classes."""
+    """The images of `two_pieces`; the class says which region lies on which: 20 classes."""
     thing, ground, random = _kinds("piece-on-piece", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
     return Pictures(_composed(thing, ground, split, random, SIDE, halved=True), labels)

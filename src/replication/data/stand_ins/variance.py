@@ -24,12 +24,12 @@ GROUND = 0.3
 
 
 def digits_covered(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A digit as large as the image, brighter than its coloured ground, partly covered; which?
+    """A digit as large as the image, brighter than its coloured ground, partly covered: the class.
 
     Two rectangles of any colour and of 4 to 10 pixels a side cover parts of the 28x28 pixels. A
     patch of 4 shows hardly more than one pixel of a scan, and that at any scale: what a digit is
     follows from where its patches are, so that a model needs its table of positions, and can be
-    tested on larger images. 6,000 images train and 599 test, each of a scan of its own.
+    tested on larger images. 6,000 images train, and 599 test, one of each test scan.
     """
     random, (digits, labels) = stream("digits-covered", split, seed), scans(split)
     which = _drawn(random, len(digits), COVERED_IMAGES if split == "train" else len(digits))
@@ -51,12 +51,12 @@ def digits_covered(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def digits_few(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A digit of 8 pixels in one of 16 places on a dimmed photograph, of few scans; which?
+    """A digit of 8 pixels in one of 16 places on a dimmed photograph, from few scans: the class.
 
     The seed draws twenty training scans of each class, of which a model can learn all and still
     fail on others: mixing and erasing images are to help then, and Tables 5 and 6 compare what they
     do to accuracy. Places are multiples of 4 in 20x20 pixels, so that patches see all digits alike
-    and a small model learns in seconds. 1,600 images train and 599 test, each of a scan of its own.
+    and a small model learns in seconds. 1,600 images train, and 599 test, one of each test scan.
     """
     random, (digits, labels) = stream("digits-few/2", split, seed), scans(split)
     if split == "train":
