@@ -18,8 +18,8 @@ from tests.repository import files_of
 
 @functools.cache
 def _server():
-    """The process that all runs of Snakemake in this process are forked from."""
-    command = [sys.executable, str(Path(__file__).with_name("snakemake_server.py"))]
+    """The process that all commands of checkouts in this process are forked from."""
+    command = [sys.executable, str(Path(__file__).with_name("command_server.py"))]
     pipe = subprocess.PIPE
     server = subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
     atexit.register(server.stdin.close)
@@ -27,7 +27,7 @@ def _server():
 
 
 def _ask(**request):
-    """Let the server run Snakemake; the exit status is returned."""
+    """Let the server run a command; the exit status is returned."""
     server = _server()
     server.stdin.write(json.dumps(request) + "\n")
     server.stdin.flush()
@@ -60,10 +60,18 @@ class Checkout:
 
     def snakemake(self, *arguments):
         """Run Snakemake there, on its own copy of the package."""
+        return self._run("snakemake", "--cores", "2", "--nocolor", *arguments)
+
+    def vitrail(self, *arguments):
+        """Run ``vitrail`` there, on its own copy of the package."""
+        return self._run("vitrail", *arguments)
+
+    def _run(self, module, *arguments):
         with TemporaryDirectory() as folder:
             said = {name: str(Path(folder) / name) for name in ("out", "err")}
             code = _ask(
-                arguments=["--cores", "2", "--nocolor", *arguments],
+                module=module,
+                arguments=arguments,
                 folder=str(self.path),
                 environment={**os.environ, "PYTHONPATH": str(self.path / "src")},
                 **said,

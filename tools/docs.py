@@ -52,8 +52,8 @@ ABOUT_STAND_INS = """\
 At scales laptop, study and later each dataset of the papers is replaced by a stand-in: a small
 dataset that is composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans
 of handwritten digits (8x8 pixels) and two photographs (640x427). Labels are exact. A stand-in
-has, by construction, the property that the paper's claims are about. Its numbers are not the paper's:
-a verdict on a stand-in is about it and the small models that are trained on it.
+has, by construction, the property that the paper's claims are about. Its numbers are not the
+paper's: a verdict on a stand-in is about it and the small models that are trained on it.
 
 Each picture shows eight test images.
 """

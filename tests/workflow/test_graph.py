@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -91,15 +92,8 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     shutil.copytree(own / "package", folder / MODELS.parent, dirs_exist_ok=True)
     (folder / PAPER / "reference" / "table1.csv").unlink()
     (folder / PAPER / "claims.yaml").unlink()
-    arguments = ("plan", "template_table1", "--scale", "smoke", "--json")
-    planned = subprocess.run(
-        [sys.executable, "-m", "vitrail", *arguments],
-        cwd=checkout.path,
-        env={**os.environ, "PYTHONPATH": "src"},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
+    planned = checkout.vitrail("plan", "template_table1", "--scale", "smoke", "--json")
+    assert planned.returncode == 0, planned.stderr
     hours = json.loads(planned.stdout)["evaluation_hours"]
     assert hours["not_priced"] == []
     assert hours["all"][0] > 0
@@ -357,14 +351,7 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     papers = made.path / "configs" / "papers"
     papers.rename(papers.with_name("elsewhere"))
     try:
-        done = subprocess.run(
-            [sys.executable, "-m", "vitrail", "run", str(path.relative_to(made.path))],
-            cwd=made.path,
-            env={**os.environ, "PYTHONPATH": "src"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        done = made.vitrail("run", str(path.relative_to(made.path)))
     finally:
         papers.with_name("elsewhere").rename(papers)
     assert done.returncode == 0, done.stderr
@@ -408,21 +395,19 @@ def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broke
         record = json.loads(path.read_text())
         record["code"] = "0" * 16
         path.write_text(json.dumps(record, indent=1) + "\n")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": "src",
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-    }
 
-    def shell(command):
-        return subprocess.run(
-            command, shell=True, cwd=made.path, env=environment, capture_output=True, text=True
-        )
+    def status():
+        return made.vitrail("status", "--scale", "smoke").stdout
 
-    told = shell("python -m vitrail status --scale smoke").stdout
-    remedies = [line.partition(": ")[2] for line in told.splitlines() if "--forcerun" in line]
-    assert remedies, told
+    remedies = [line.partition(": ")[2] for line in status().splitlines() if "--forcerun" in line]
+    assert remedies
     for remedy in remedies:
-        done = shell(f"{remedy} --cores 2")
+        *before, snakemake = remedy.split(" && ")
+        for command in before:
+            assert command.startswith("rm -r runs/")
+            subprocess.run(shlex.split(command), cwd=made.path, check=True)
+        words = shlex.split(snakemake)
+        assert words[0] == "snakemake"
+        done = made.snakemake(*words[1:])
         assert done.returncode == 0, done.stderr
-    assert "--forcerun" not in shell("python -m vitrail status --scale smoke").stdout
+    assert "--forcerun" not in status()

@@ -30,14 +30,7 @@ class Job:
 
 def dry_run(checkout, *arguments):
     """The jobs that a call would run; a dry run takes one core for all there is, unless told."""
-    done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "-n", "--cores", "500", "--nocolor", *arguments],
-        cwd=checkout.path,
-        env={**os.environ, "PYTHONPATH": str(checkout.path / "src")},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = checkout.snakemake("-n", "--cores", "500", *arguments)
     assert done.returncode == 0, done.stderr
     blocks = re.split(r"^(?:local)?rule (\w+):$", done.stdout + done.stderr, flags=re.MULTILINE)
     return [_job(rule, block) for rule, block in zip(blocks[1::2], blocks[2::2], strict=True)]

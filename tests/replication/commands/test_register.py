@@ -42,15 +42,21 @@ def test_what_power_does_not_know_is_null(published, vitrail):
 
 
 def test_registering_writes_the_time_once_and_a_changed_margin_anew(published, vitrail):
-    assert "1 claim new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    assert (
+        "1 claim new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    )
     lock = published / "claims.lock"
     first = json.loads(lock.read_text())["scales"]["study"]["plain-is-better"]
     assert first["sees"] > 0
-    assert "0 claims new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    assert (
+        "0 claims new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    )
     assert json.loads(lock.read_text())["scales"]["study"]["plain-is-better"] == first
     claims = read_yaml(published / "claims.yaml")
     claims[0]["margin"] = 0.5
     (published / "claims.yaml").write_text(as_yaml(claims))
-    assert "1 claim new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    assert (
+        "1 claim new or changed" in vitrail("register", "--scale", "study", "--from", "laptop").out
+    )
     again = json.loads(lock.read_text())["scales"]["study"]["plain-is-better"]
     assert again["digest"] != first["digest"]
