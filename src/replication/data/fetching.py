@@ -62,9 +62,9 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
             if changed and wrong(archive, file):
                 archive.unlink()
             try:
-                download(file, folder / file.name)
+                download(file, archive)
             except VitrailError as error:
-                if (folder / file.name).exists():
+                if archive.exists():
                     raise
                 raise VitrailError(
                     f"dataset '{info.name}': {error}, or the tree as {folder}/{info.layout}"

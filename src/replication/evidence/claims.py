@@ -462,11 +462,18 @@ def _label(key: Key, part: int) -> str:
     )
 
 
+def unit_of_difference(unit: str) -> str:
+    """What is written behind the difference of two numbers of a unit: " points" for percent."""
+    if unit in ("", YES_NO):
+        return ""
+    return " points" if unit == "%" else f" {unit}"
+
+
 def _told(left: Side, right: Side) -> str:
     """What was compared in which unit, and how sure seeds and images make the difference."""
     difference, known = left.value - right.value, uncertainty(left, right)
     unit = f" {left.unit}" if left.unit and left.unit != YES_NO else ""
-    points = " points" if left.unit == "%" else unit
+    points = unit_of_difference(left.unit)
     digits = decimals_by(known.half_width) if known else None
     sides = [
         f"{name} {format_number(side.value, digits)}{unit}".strip()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from replication.evidence.claims import STATUSES
+from replication.evidence.claims import STATUSES, unit_of_difference
 from replication.evidence.comparison import VERDICTS
 from replication.evidence.numbers import decimals_by, format_number
 from replication.evidence.report import count_papers
@@ -128,7 +128,7 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
     """A claim's effect with its interval, the printed effect, and the seeds, as text."""
     if claim["status"] == "not run":
         return ["", "", ""]
-    unit = {"": "", "%": " points", "yes/no": ""}.get(claim["unit"], f" {claim['unit']}")
+    unit = unit_of_difference(claim["unit"])
     half, printed = claim["half_width"], claim["printed_effect"]
     decimals = None if math.isnan(half) else decimals_by(half)
     effect = signed(claim["left"] - claim["right"], decimals)

@@ -90,8 +90,8 @@ def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
     return files
 
 
-def as_html(results: Results) -> str:
-    """Return the report of a scale as one page of HTML."""
+def page_templates() -> Environment:
+    """The templates of pages, to which what is not marked as HTML is text."""
     environment = Environment(
         loader=FileSystemLoader(WEB),
         autoescape=True,
@@ -99,10 +99,16 @@ def as_html(results: Results) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
+    environment.filters["spans"] = spans
+    return environment
+
+
+def as_html(results: Results) -> str:
+    """Return the report of a scale as one page of HTML."""
+    environment = page_templates()
     environment.filters |= {
         "inlined": _inlined,
         "rendered": _rendered,
-        "spans": spans,
         "effect": effect_of,
         "heading": heading,
         "size": _size,

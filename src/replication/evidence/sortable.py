@@ -6,27 +6,22 @@ found by their name, or by a column's least value. A cell that the measure refus
 
 from __future__ import annotations
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from replication.evidence.numbers import Table, spans
-from replication.evidence.page import WEB
+from replication.evidence.numbers import Table
+from replication.evidence.page import WEB, page_templates
 
 
 def as_sortable(table: Table, home: str) -> str:
     """Return the page of a table; `home` is what it links to as the site's first page."""
-    environment = Environment(
-        loader=FileSystemLoader(WEB),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters["spans"] = spans
-    return environment.get_template("sortable.html.j2").render(
-        table=table,
-        about=table.artifact,
-        home=home,
-        style=Markup((WEB / "report.css").read_text(encoding="utf-8")),
-        script=Markup((WEB / "sortable.js").read_text(encoding="utf-8")),
+    return (
+        page_templates()
+        .get_template("sortable.html.j2")
+        .render(
+            table=table,
+            about=table.artifact,
+            home=home,
+            style=Markup((WEB / "report.css").read_text(encoding="utf-8")),
+            script=Markup((WEB / "sortable.js").read_text(encoding="utf-8")),
+        )
     )
