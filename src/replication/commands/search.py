@@ -9,6 +9,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -70,8 +71,7 @@ def search(
             )
     chosen = recipes or known
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # ends the workers
-    spawned = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, mp_context=spawned) as pool:
+    with _processes(jobs) as pool:
         for due in (floors_due, rates_due, longer_due):  # the last ones need what the others find
             catalog = open_catalog(scale, data=data)
             works = list(due(catalog.paper(paper), chosen, catalog.data_root))
@@ -118,6 +118,20 @@ def _due(paper: Paper, trials: Iterable[Trial], data_root: Path) -> Iterator[Wor
     for trial in trials:
         if trial not in paper.searches.found:
             yield partial(take_trial, trial, *paper.searched(trial.recipe), data_root)
+
+
+@contextmanager
+def _processes(jobs: int) -> Iterator[ProcessPoolExecutor]:
+    """Start so many processes; where the block fails or is stopped, they and their work end."""
+    with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        try:
+            yield pool
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+                process.join()
+            raise
 
 
 def _work(pool: ProcessPoolExecutor, works: Sequence[Work], searched: Path) -> None:

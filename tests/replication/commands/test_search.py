@@ -3,7 +3,7 @@
 import csv
 import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor
+import time
 from functools import partial
 
 import pytest
@@ -49,12 +49,24 @@ def test_it_tries_every_rate_then_the_best_twice_as_long_and_judges_the_pixels(s
 
 
 def test_a_killed_process_ends_the_search_in_a_sentence(tmp_path):
-    spawned = multiprocessing.get_context("spawn")
-    with (
-        ProcessPoolExecutor(1, mp_context=spawned) as pool,
-        pytest.raises(VitrailError, match="with fewer --jobs"),
-    ):
+    with pytest.raises(VitrailError, match="with fewer --jobs"), search._processes(1) as pool:
         search._work(pool, [partial(os._exit, 1)], tmp_path / "searched.csv")
+
+
+def test_a_search_that_is_stopped_does_not_wait_for_its_trials():
+
+    def stopped():
+        with search._processes(1) as pool:
+            trials = [pool.submit(time.sleep, 300) for _ in range(3)]
+            while not trials[0].running():
+                time.sleep(0.01)
+            raise SystemExit
+
+    start = time.monotonic()
+    with pytest.raises(SystemExit):
+        stopped()
+    assert time.monotonic() - start < 100
+    assert not any(process.is_alive() for process in multiprocessing.active_children())
 
 
 def test_a_scale_without_searches_says_where_to_write_them(searched, vitrail):
