@@ -44,12 +44,12 @@ class Dot(NamedTuple):
 def effects_of(claims: pd.DataFrame) -> pd.DataFrame:
     """The distinct empirical effects that were measured, those on the same numbers once.
 
-    An effect is `left` - `right`; numbers without a unit, shares of one, are taken times 100, so
-    that all are in points.
+    An effect is `left` - `right`. Those in percent are in points; those of another unit, or of
+    none, are taken times 100, as a share of one becomes points.
     """
     found = claims[(claims["kind"] == "empirical") & claims["evidence"].notna()]
     found = found.drop_duplicates(["paper", "evidence"])
-    points = np.where(found["unit"] == "", 100.0, 1.0)
+    points = np.where(found["unit"].isin(["%", "points"]), 1.0, 100.0)
     return found.assign(
         effect=points * (found["left"] - found["right"]),
         half_width=points * found["half_width"],

@@ -23,6 +23,7 @@ LOOKS = {
 }
 ROW = 0.085  # inches
 LINEAR = 1.0  # effects below so many points are drawn on a linear scale
+TICKS = (-100, -10, -1, 0, 1, 10, 100)  # points
 
 
 def forest(claims: pd.DataFrame) -> Figure:
@@ -67,7 +68,10 @@ def _panel(axes: Any, paper: str, effects: pd.DataFrame) -> None:
         )
         axes.plot(effect["printed_effect"], place, "D", color="black", mfc="none", ms=2.5, mew=0.5)
     axes.axvline(0, color="black", lw=0.5)
+    limits = axes.get_xlim()
     axes.set_xscale("symlog", linthresh=LINEAR)
+    axes.set_xticks([tick for tick in TICKS if limits[0] <= tick <= limits[1]])
+    axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(effects)), effects["id"], fontsize=3.5)
-    axes.set(title=paper, xlabel="difference (points)", ylim=(-1, len(effects)))
+    axes.set(title=paper, xlabel="difference (points, or hundredths of another unit)", ylim=(-1, len(effects)))
     axes.grid(axis="y", visible=False)

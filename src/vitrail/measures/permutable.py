@@ -68,7 +68,7 @@ class PermutablePositions(nn.Module):
             self.grid = self.patches.grid_size
         else:
             raise VitrailError(
-                f"the positions of a {type(model).__name__} cannot be permuted: give one of timm's "
+                f"the positions of {type(model).__name__} cannot be permuted: give one of timm's "
                 "ViT, EVA, BEiT, relative-position or NaFlex models, an octic or flip model, or a "
                 "model with 'positions' whose forward takes a permutation"
             )

@@ -60,7 +60,7 @@ def test_dots_at_one_place_are_stacked_and_those_without_an_interval_left_out():
     assert sure[0].x == strip_place(CLEAREST)
 
 
-def test_claims_on_the_same_numbers_are_one_effect_and_shares_are_in_points():
+def test_claims_on_the_same_numbers_are_one_effect_and_other_units_are_in_hundredths():
     common = {"paper": "p", "kind": "empirical", "half_width": 0.1, "printed_effect": 0.2}
     claims = pd.DataFrame(
         [
@@ -68,8 +68,9 @@ def test_claims_on_the_same_numbers_are_one_effect_and_shares_are_in_points():
             {**common, "left": 0.5, "right": 0.2, "margin": 0.01, "unit": "", "evidence": "a"},
             {**common, "left": 5.0, "right": 2.0, "margin": 1.0, "unit": "%", "evidence": "b"},
             {**common, "left": 5.0, "right": 2.0, "margin": 1.0, "unit": "%", "evidence": None},
+            {**common, "left": 0.7, "right": 0.6, "margin": 0.0, "unit": "rad", "evidence": "c"},
         ]
     )
     found = effects_of(claims)
-    assert found["effect"].tolist() == pytest.approx([30.0, 3.0])
-    assert found["margin"].tolist() == pytest.approx([1.0, 1.0])
+    assert found["effect"].tolist() == pytest.approx([30.0, 3.0, 10.0])
+    assert found["margin"].tolist() == pytest.approx([1.0, 1.0, 0.0])

@@ -207,8 +207,8 @@ def test_a_resnet_has_no_p_shap_and_all_else(audited, small):
     small("test_resnet")
     done = audited()
     assert done.code == 0
-    assert "P-SHAP: not measured, as the positions of a ResNet cannot be permuted" in done.out
-    assert "Not measured: the positions of a ResNet cannot" in Path("out/audit.svg").read_text()
+    assert "P-SHAP: not measured, as the positions of ResNet cannot be permuted" in done.out
+    assert "Not measured: the positions of ResNet cannot" in Path("out/audit.svg").read_text()
     assert done.rows["P-SHAP"][0]["value"] == ""
     measured = {part for part, rows in done.rows.items() if rows[0]["value"]}
     assert measured == {*ALL} - {"P-SHAP", "Accuracy"}

@@ -217,7 +217,7 @@ def test_a_model_that_takes_permutations_is_taken_as_it_is():
 
 
 def test_a_model_whose_positions_it_does_not_know_is_refused():
-    with pytest.raises(VitrailError, match="positions of a ResNet cannot be permuted"):
+    with pytest.raises(VitrailError, match="positions of ResNet cannot be permuted"):
         permutable(timm.create_model("test_resnet"))
 
 
@@ -232,5 +232,5 @@ def test_positions_that_would_be_interpolated_are_not_permuted():
 def test_a_model_with_positions_of_another_kind_is_refused():
     other = nn.Linear(2, 2)
     other.positions = 4  # and a forward without any permutation
-    with pytest.raises(VitrailError, match="positions of a Linear cannot be permuted"):
+    with pytest.raises(VitrailError, match="positions of Linear cannot be permuted"):
         permutable(other)
