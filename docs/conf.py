@@ -14,9 +14,11 @@ from pygments.lexers import PythonLexer
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 
+from replication.commands.publication import published_results  # noqa: E402
+from replication.commands.results import published_folder, read_published  # noqa: E402
 from replication.evidence.numbers import table_of  # noqa: E402
 from replication.evidence.page import as_html  # noqa: E402
-from replication.evidence.report import cells_of, results_of  # noqa: E402
+from replication.evidence.report import cells_of  # noqa: E402
 from replication.evidence.sortable import as_sortable  # noqa: E402
 from replication.plan.catalog import load_catalog  # noqa: E402
 from tools import demo, reference  # noqa: E402
@@ -116,12 +118,11 @@ def write_reference(app):
 
 
 def write_report(app, exception):
-    """Write the page of the published results, which the start page leads to."""
+    """Write the page of the study's published results, which the start page leads to."""
     if exception is None:
-        catalog = load_catalog(ROOT, scale="laptop")
-        renderings = map(catalog.rendering_node, catalog.artifacts)
-        published = ROOT / "results" / "published" / "laptop"
-        page = as_html(results_of(catalog.report_node, renderings, published))
+        catalog = load_catalog(ROOT, scale="study")
+        published = published_folder(catalog)
+        page = as_html(published_results(catalog, published, read_published(published)))
         (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
 
 

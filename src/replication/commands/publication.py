@@ -42,7 +42,7 @@ from replication.evidence.crate import write_crate
 from replication.evidence.croissant import croissants_of
 from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
-from replication.evidence.report import results_of
+from replication.evidence.report import Results, results_of
 from replication.evidence.tables import render
 from replication.ledger import Fault, Ledger, Record, require_record
 from replication.plan.catalog import Catalog
@@ -304,8 +304,7 @@ def replace_folder(
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        nodes = [_published_node(artifact, catalog, records) for artifact in catalog.artifacts]
-        results = results_of(catalog.report_node, nodes, new, records.get)
+        results = published_results(catalog, new, records)
         write_summary(results, new / "report.json")
         write_crate(new, catalog.scale.name, results.node.papers, records)
         # Documents quote the scale that everybody can make.
@@ -328,6 +327,18 @@ def replace_folder(
         ):
             write_atomically(path, text)
     return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
+
+
+def published_results(
+    catalog: Catalog, folder: Path, records: Mapping[Path, Record]
+) -> Results:
+    """The results of a scale that are published in a folder, with their records.
+
+    Raises:
+        VitrailError: a file of results is damaged.
+    """
+    nodes = [_published_node(artifact, catalog, records) for artifact in catalog.artifacts]
+    return results_of(catalog.report_node, nodes, folder, records.get)
 
 
 def _published_node(
