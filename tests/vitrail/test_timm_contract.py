@@ -74,6 +74,7 @@ FAMILIES = {
     "harmonic Swin": "harmonic_swin_tiny_patch4_window7_224",
     "position ViT": "position_vit",
 }
+OF_TIMMS_BLOCKS = ("ViT", "canonical ViT", "harmonic ViT")
 # With batches of any size, in shift/test_equivariance.py and octic/test_models.py.
 EXPORTED_ELSEWHERE = ("a_", "octic", "d2", "h2")
 
@@ -337,6 +338,8 @@ def cells():
 @pytest.mark.parametrize(("probe", "family", "said"), list(cells()))
 def test_the_table_says_what_models_do(probe, family, said):
     name = FAMILIES[family]
+    if probe in (fxforward, fxbackward) and torch.__version__ < "2.7" and family in OF_TIMMS_BLOCKS:
+        pytest.skip("torch 2.6 traces no attention of timm's: is_causal would have to be a bool")
     if said == "yes":
         probe(name)
     elif said == "no":

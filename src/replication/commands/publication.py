@@ -329,9 +329,7 @@ def replace_folder(
     return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
 
 
-def published_results(
-    catalog: Catalog, folder: Path, records: Mapping[Path, Record]
-) -> Results:
+def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Record]) -> Results:
     """The results of a scale that are published in a folder, with their records.
 
     Raises:

@@ -73,5 +73,9 @@ def _panel(axes: Any, paper: str, effects: pd.DataFrame) -> None:
     axes.set_xticks([tick for tick in TICKS if limits[0] <= tick <= limits[1]])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(effects)), effects["id"], fontsize=3.5)
-    axes.set(title=paper, xlabel="difference (points, or hundredths of another unit)", ylim=(-1, len(effects)))
+    axes.set(
+        title=paper,
+        xlabel="difference (points, or hundredths of another unit)",
+        ylim=(-1, len(effects)),
+    )
     axes.grid(axis="y", visible=False)

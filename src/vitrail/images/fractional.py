@@ -27,6 +27,7 @@ def fourier_shift(images: Tensor, offsets: Tensor) -> Tensor:
     """
     height, width = images.shape[2:]
     x = images if images.dtype == torch.float64 else images.float()
+    x = x.contiguous()  # torch 2.6 transforms no image whose channels are one in memory
     rows = _turns(torch.fft.fftfreq(height, dtype=x.dtype, device=x.device), offsets[:, 0], x)
     columns = _turns(torch.fft.rfftfreq(width, dtype=x.dtype, device=x.device), offsets[:, 1], x)
     spectra = torch.fft.rfft2(x) * rows[:, None, :, None] * columns[:, None, None, :]
