@@ -99,7 +99,7 @@ def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, tmp_path):
     assert f"torch {version('torch')}" in stamp
     row = done.rows["Accuracy"][0]
     assert row["labels"] == "own"
-    assert row["torch_version"] == torch.__version__
+    assert row["torch_version"] == version("torch")
     assert row["device"].startswith("cpu")
 
 
