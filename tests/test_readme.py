@@ -16,6 +16,7 @@ import yaml
 
 from replication.data.miniature import write_miniature
 from replication.engine.model import save_weights
+from replication.evidence.forest import LOOKS
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT, catalog_of
 from vitrail.dinov2.network import build_model
@@ -203,6 +204,16 @@ def test_the_counts_of_the_study_are_those_published(root, page):
     assert counts.removeprefix("empirical ") in text
 
 
+@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
+def test_what_scale_plateau_tests_beyond_the_study_is_published(root, page):
+    study, plateau = (claims_published(root, scale) for scale in ("study", "plateau"))
+    untested = study.index[(study["status"] == "not tested") & (study["kind"] == "empirical")]
+    beyond = plateau["status"].reindex(untested).value_counts().drop("not run", errors="ignore")
+    told = ", ".join(f"{beyond[status]} {status}" for status in LOOKS if status in beyond)
+    text = " ".join((root / page).read_text().split())
+    assert f"claims on CvT that were not tested there, trained twice as long: {told}" in text
+
+
 def test_what_the_readmes_table_says_of_claims_is_published(root):
     """Two claims of each paper, one of which held; with its words, effects, seeds and verdict."""
     claims = claims_published(root, "study")
@@ -239,13 +250,12 @@ def test_how_many_exact_claims_hold_is_published(root):
 
 
 def test_what_findings_say_of_claims_is_published(root):
-    """Both values, at the digits that are shown, and the verdict at scale study."""
-    claims = claims_published(root, "study")
+    """Both values, at the digits that are shown, and the verdict; at scale study, or as named."""
     text = " ".join((root / "FINDINGS.md").read_text().split())
-    told = re.findall(r"\(`([\w./-]+)`: (\S+) against (\S+), (\w+)\)", text)
+    told = re.findall(r"\(`([\w./-]+)`: (\S+) against (\S+), (\w+)(?: at scale `(\w+)`)?\)", text)
     assert len(told) >= 15
-    for claim, left, right, status in told:
-        found = claims.loc[claim]
+    for claim, left, right, status, scale in told:
+        found = claims_published(root, scale or "study").loc[claim]
         for shown, value in ((left, found["left"]), (right, found["right"])):
             assert f"{value:.{len(shown.partition('.')[2])}f}" == shown, claim
         assert found["status"] == status, claim
