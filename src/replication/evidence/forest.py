@@ -75,7 +75,7 @@ def _panel(axes: Any, paper: str, effects: pd.DataFrame) -> None:
     axes.set_yticks(range(len(effects)), effects["id"], fontsize=3.5)
     axes.set(
         title=paper,
-        xlabel="difference (points, or hundredths of another unit)",
+        xlabel="points (other units: hundredths)",
         ylim=(-1, len(effects)),
     )
     axes.grid(axis="y", visible=False)
