@@ -306,8 +306,11 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
             _draw(inset, own, _colours(points), links)
             inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
             inset.margins(0.15)
+            low, high = inset.get_ylim()  # equal accuracies are equal: no axis of their rounding
+            inset.set_ylim(min(low, (low + high - 1) / 2), max(high, (low + high + 1) / 2))
             name = str(dataset).partition(" (")[0]  # the legend says what stands in for it
-            inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
+            title = inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
+            title.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
             inset.tick_params(labelsize=6, pad=1)
             inset.locator_params("x", nbins=2)
             inset.locator_params("y", nbins=3)

@@ -118,6 +118,15 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     assert fig3a(tidy(spread), []).axes[0].child_axes == []
 
 
+def test_equal_accuracies_are_shown_on_an_axis_of_a_point_at_least():
+    rows = {"SVHN, APE": (0.4, 90.0), "SVHN, no PE": (0.0, 30.0)}
+    rows |= {"EuroSAT, APE": (0.006, 90.0), "EuroSAT, no PE": (0.0, 90.0 + 1e-14)}
+    (inset,) = fig3a(tidy(rows), []).axes[0].child_axes
+    low, high = inset.get_ylim()
+    assert low <= -0.4
+    assert high >= 0.4
+
+
 def test_a_dashed_line_fits_the_models_of_each_dataset():
     """position, App. F."""
     gains = [0.0, 3.0, 3.0, 0.0]
