@@ -307,7 +307,7 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
             inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
             inset.margins(0.15)
             low, high = inset.get_ylim()  # equal accuracies are equal: no axis of their rounding
-            inset.set_ylim(min(low, (low + high - 1) / 2), max(high, (low + high + 1) / 2))
+            inset.set_ylim(min(low, (low + high - 1.4) / 2), max(high, (low + high + 1.4) / 2))
             name = str(dataset).partition(" (")[0]  # the legend says what stands in for it
             title = inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
             title.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
