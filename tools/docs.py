@@ -44,7 +44,8 @@ the name of each paper. `tableN` and `figN` alone are short for the lead paper (
 Not made at laptop scale are `cross_table` ([what it is](cross.md)), `variance_others` (later models
 with published weights at larger sizes), `octic_choices` ([scale later](later.md)),
 `octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated) and
-`shift_table1_augmented` (Table 1 with each model's default augmentation). `snakemake cross_table` says at which scales they are.
+`shift_table1_augmented` (Table 1 with each model's default augmentation).
+`snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\
 # Stand-ins
