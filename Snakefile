@@ -24,10 +24,13 @@ min_version("9.0")
 
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
 # on this machine and on a cluster's nodes, whether or not the environment was activated. With
-# --sdm they are those of the rules' own environment.
+# --sdm they are those of the rules' own environment. A prefix takes the place of Snakemake's own, by which
+# a step fails whose first command in a pipe does.
 DEPLOYED = bool(workflow.deployment_settings.deployment_method)
 if not DEPLOYED:
-    shell.prefix(f"export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; ")
+    shell.prefix(
+        f"set -o pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
+    )
 
 # A training allocates and frees the same large tensors in every step. With huge pages the kernel maps
 # that memory faster. The bits are the same; other C libraries ignore the variable, and a value that is

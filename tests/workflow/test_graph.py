@@ -122,6 +122,17 @@ def test_a_fifth_paper_leaves_documents_and_schemas_as_they_are(checkout):
     assert done.returncode == 0, done.stdout
 
 
+def test_a_download_that_fails_fails_its_step(checkout):
+    """Also though its words go through a pipe, to the terminal and to the log."""
+    path = checkout.path / "configs" / "datasets.yaml"
+    path.write_text(re.sub(r"https\S+(cifar-10-python)", r"file:///nowhere/\1", path.read_text()))
+    receipt = "data/.verified/cifar10.json"
+    done = checkout.snakemake(receipt, "--config", "scale=full", "--retries", "0")
+    assert done.returncode == 1
+    assert "cannot download" in done.stderr
+    assert "completed successfully" not in done.stderr
+
+
 def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
     planned = checkout.planned("data/.verified/cifar10-position.json", "--config", "scale=full")
     assert planned == {"fetch_dataset": 2, "total": 2}
