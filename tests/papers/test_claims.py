@@ -87,7 +87,7 @@ def test_what_a_claim_rests_on_is_trained_three_times_at_study_scale(name):
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_claim_is_of_the_kind_of_its_numbers(name):
     """Closed forms and counts are exact, times are timing, and only times are."""
-    paper = load_catalog(scale="laptop").paper(name)
+    paper = load_catalog(scale="smoke").paper(name)
     cells = {
         (artifact.name, cell.row, cell.column): cell
         for artifact in paper.artifacts.values()

@@ -307,9 +307,9 @@ def replace_folder(
         results = published_results(catalog, new, records)
         write_summary(results, new / "report.json")
         write_crate(new, catalog.scale.name, results.node.papers, records)
-        # Documents quote the scale that everybody can make.
-        quoting = catalog.scale.name == load_settings(catalog.root).scale
-        texts = changed_documents(catalog.root, new) if quoting else {}
+        scale = catalog.scale.name
+        default = scale == load_settings(catalog.root).scale
+        texts = changed_documents(catalog.root, new, None if default else scale)
         if folder.exists():
             folder.rename(old)
         new.rename(folder)

@@ -4,11 +4,12 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
     it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
 
-The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts
-at one scale: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread
-over seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how
-many of its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number
-in front of it is kept at its decimals.
+The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts:
+``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over seeds,
+``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of its
+cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number in front of
+it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a comment
+may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(
     r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
-    r"<!-- (?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
+    r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
     re.DOTALL,
 )
 OPERATORS: dict[type, Callable[..., Any]] = {
@@ -49,14 +50,18 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 }
 
 
-def refreshed(text: str, results: Path, where: str) -> str:
-    """Return a document with every quoted number as the results in a folder give it now.
+def refreshed(text: str, results: Path, where: str, scale: str | None = None) -> str:
+    """Return a document with each number that it quotes of a scale as a folder of results has it.
+
+    Without a scale these are the comments that name none.
 
     Raises:
         VitrailError: a comment names a cell that there is not, or is no arithmetic over cells.
     """
 
     def rewritten(quote: re.Match[str]) -> str:
+        if quote["scale"] != scale:
+            return quote[0]
         value = _evaluate(quote["expression"], results, where)
         separator = "," if "," in quote["number"] else ""
         text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
@@ -64,7 +69,7 @@ def refreshed(text: str, results: Path, where: str) -> str:
             text = ("−" if quote["sign"] == "−" else "-") + text[1:]
         elif quote["sign"] == "+":
             text = f"+{text}"
-        return f"{text}{quote['unit']}<!-- {quote['expression']} -->"
+        return text + quote[0][quote.start("unit") - quote.start() :]
 
     return QUOTE.sub(rewritten, text)
 
@@ -131,12 +136,12 @@ def documents(root: Path) -> list[Path]:
     return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
-def changed_documents(root: Path, results: Path) -> dict[Path, str]:
-    """Return the new texts of the documents whose quoted numbers are others in these results.
+def changed_documents(root: Path, results: Path, scale: str | None = None) -> dict[Path, str]:
+    """Return the new texts of the documents whose quoted numbers are others in a scale's results.
 
     Raises:
         VitrailError: as `refreshed`.
     """
     texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
-    fresh = {path: refreshed(text, results, str(path)) for path, text in texts.items()}
+    fresh = {path: refreshed(text, results, str(path), scale) for path, text in texts.items()}
     return {path: text for path, text in fresh.items() if text != texts[path]}

@@ -4,11 +4,12 @@ import pandas as pd
 import pytest
 
 from replication.evidence.comparison import COLUMNS
-from replication.evidence.quotes import changed_documents, documents, refreshed
+from replication.evidence.quotes import QUOTE, changed_documents, documents, refreshed
+from replication.plan.settings import load_settings
 from tests.conftest import ROOT
 from vitrail.errors import VitrailError
 
-PUBLISHED = ROOT / "results" / "published" / "laptop"
+PUBLISHED = ROOT / "results" / "published"
 
 
 @pytest.fixture
@@ -89,7 +90,15 @@ def test_documents_are_changed_only_where_a_number_changed(results, tmp_path):
     assert changed_documents(tmp_path, results) == {document: f"82<!-- {SWIN} -->"}
 
 
+def test_a_comment_of_another_scale_is_read_at_that_scale_alone(results):
+    text = f"9<!-- {SWIN} --> and 9<!-- later-too: {SWIN} -->"
+    assert refreshed(text, results, "README.md") == f"82{text[1:]}"
+    assert refreshed(text, results, "README.md", "later-too") == text.replace("and 9", "and 82")
+
+
 @pytest.mark.parametrize("path", [*documents(ROOT)], ids=lambda path: str(path.relative_to(ROOT)))
 def test_what_our_documents_quote_is_what_is_published(path):
     text = path.read_text()
-    assert refreshed(text, PUBLISHED, str(path)) == text
+    for scale in {quote["scale"] for quote in QUOTE.finditer(text)}:
+        folder = PUBLISHED / (scale or load_settings(ROOT).scale)
+        assert refreshed(text, folder, str(path), scale) == text
