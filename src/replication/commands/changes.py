@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -18,7 +20,7 @@ from replication.commands.state import training_state
 from replication.plan.catalog import Catalog
 from replication.plan.kinds import parse_recipe
 from replication.plan.parts import Run
-from replication.plan.schema import Placed, merge, parse_yaml
+from replication.plan.schema import Placed, as_yaml, merge, parse_yaml
 from vitrail.commands import count, heading, say
 from vitrail.errors import VitrailError
 
@@ -69,6 +71,7 @@ def price_changes(
         for measurement in measurements
         if not measurement.run
     )
+    line = as_yaml(values, default_flow_style=True, width=math.inf)
     was, becomes = (
         plan.paper(measurement.paper).recipe(named.recipe).shown() for plan in (catalog, changed)
     )
@@ -78,10 +81,15 @@ def price_changes(
             ".".join(keys): [_value_at(keys, was), _value_at(keys, becomes)]
             for keys, _, _ in places(values, values)
         },
+        "to_write": {
+            "file": str(paper.folder / "scales" / f"{catalog.scale.name}.yaml"),
+            "line": f"{json.dumps(named.recipe)}: {line.strip()}",
+        },
         "runs": {str(run.folder): list(run.seeds) for run in runs},
         "measurements": len(measurements),
         "artifacts": artifacts,
         "device": name,
+        "device_title": costs.device.title,
         "training_hours": device_seconds(runs, costs)[1].hours,
         "evaluation_hours": sum_evaluations(priced.values())[2].hours,
         "not_priced": others,
@@ -120,12 +128,15 @@ def print_changes(change: Mapping[str, Any]) -> None:
     due.append(f"{count(len(change['artifacts']), 'artifact')}: {', '.join(change['artifacts'])}")
     for number, line in enumerate(due):
         tell("" if number else "due", line)
+    write = change["to_write"]
+    tell("to do it", f"write, as the last line under recipes: in {write['file']},")
+    tell("", write["line"])
     for name in ("training", "evaluation"):
         low, high = change[f"{name}_hours"]
         unit, parts = ("hours", 1) if high >= 2 else ("minutes", 60)
         if high:
             time = between(Range(low, high).times(parts))
-            tell(name, f"{time} {unit} of one {change['device']}")
+            tell(name, f"{time} {unit} of one {change['device_title']}")
     if change["not_priced"]:
         tell("not priced", ", ".join(change["not_priced"]))
 

@@ -1,8 +1,9 @@
 """The cost model: GPU hours of a run = epochs x training images x seeds / speed.
 
-The speed is that in the logs of this recipe on this kind of device, or else estimated: training
-FLOPs per image (so many forward passes as the task needs, three for a classifier) over the FLOP/s
-that the device sustains, a range with its source in ``configs/hardware.yaml``.
+The speed is that in the logs of this recipe on this kind of device, or else that of its published
+training on such a device, or else estimated: training FLOPs per image (so many forward passes as
+the task needs, three for a classifier) over the FLOP/s that the device sustains, a range with its
+source in ``configs/hardware.yaml``. A schedule or an optimizer that differs changes no speed.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
 as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
@@ -20,6 +21,7 @@ from __future__ import annotations
 
 import ast
 import csv
+import functools
 import inspect
 import json
 import statistics
@@ -32,13 +34,14 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
+from replication.commands.results import published_folder, read_published
 from replication.engine import CHECKPOINTS_KEPT
 from replication.engine.engine import builder_of
-from replication.ledger import read_record
+from replication.ledger import Record, read_record
 from replication.plan.catalog import Catalog, load_catalog
 from replication.plan.code import file_of
 from replication.plan.datasets import DatasetInfo, find
-from replication.plan.nodes import seed_folder
+from replication.plan.nodes import TrainingNode, seed_folder
 from replication.plan.paper import read_reference
 from replication.plan.parts import Measurement, Run
 from replication.plan.recipe import Training, short_hash
@@ -160,9 +163,11 @@ class Costs:
 
     def speed(self, run: Run) -> tuple[Range, str]:
         """How many images a second one device trains on, and how that is known."""
-        logged = logged_speed(run, self.device, self._runs_root)
+        logged = logged_speed(self._known(run), self.device, self._runs_root)
         if logged is not None:
             return Range(logged, logged), "its logs"
+        if (published := self._published_speeds.get(_speed_key(run.name, run.recipe))) is not None:
+            return Range(published, published), "published"
         if printed := self._as_printed(run):
             images = training_images(run)
             return Range(images / printed.high, images / printed.low), "the paper"
@@ -175,6 +180,27 @@ class Costs:
             return ZERO
         speed, _ = self.speed(run)
         return Range(images / speed.high, images / speed.low)
+
+    def _known(self, run: Run) -> Run:
+        """The catalogue's run of that name, if that trains as fast, else the run itself."""
+        own = self._catalog.paper(run.paper).run(run.name)
+        return own if _speed_key(own.name, own.recipe) == _speed_key(run.name, run.recipe) else run
+
+    @functools.cached_property
+    def _published_speeds(self) -> dict[str, float]:
+        """Images a second of the scale's published trainings on such a device, by `_speed_key`."""
+        speeds: dict[str, list[float]] = {}
+        records: Mapping[Path, Record] = {}
+        with suppress(VitrailError):  # damaged ones tell no speed
+            records = read_published(published_folder(self._catalog))
+        for record in records.values():
+            if isinstance(record.node, TrainingNode):
+                key = _speed_key(record.node.name, record.node.recipe)
+                for facts in record.outcome["facts"].values():
+                    if self.device.match in facts["device"] and "images_per_second" in facts:
+                        speed = facts["images_per_second"] / facts["processes"]
+                        speeds.setdefault(key, []).append(speed)
+        return {key: statistics.median(found) for key, found in speeds.items()}
 
     def _as_printed(self, run: Run) -> Range | None:
         """Seconds of this device by what the paper says of an A100, over the ratio of their peaks.
@@ -294,6 +320,11 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     outputs = given[0].shape[-1] if isinstance(given[0], torch.Tensor) else 0
     parameters = int(architecture.count(model)["parameters"])
     return ModelCost(parameters, 2 * counted.products, outputs)
+
+
+def _speed_key(name: str, recipe: Training) -> str:
+    """Return a digest of all that decides how fast a recipe trains on one device."""
+    return short_hash([name, recipe.model_dump(mode="json", exclude={"schedule", "optimizer"})])
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:

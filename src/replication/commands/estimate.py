@@ -188,6 +188,7 @@ class Estimate:
         if not trained:
             return
         any_printed = any(costs.printed(run) for run in trained)
+        unit, seconds = _unit(max(self._time_of_a_training(run).high for run in trained))
         rows, sources = [], set()
         for run in trained:
             speed, source = costs.speed(run)
@@ -203,16 +204,16 @@ class Estimate:
                 "GFLOPs": f"{gigaflops:,.0f}" if gigaflops >= 1000 else f"{gigaflops:.3g}",
                 "images/s": between(speed),
                 "from": source,
-                "hours": between(self._time_of_a_training(run).times(1 / 3600)),
+                unit: between(self._time_of_a_training(run).times(1 / seconds)),
                 "GPUs": self.catalog.resources(run).devices,
             }
             rows.append([*row.values()])
             sources.add(source)
         title = (
-            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, hours of a "
+            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, {unit} of a "
             "training)"
         )
-        table([*row], rows, ["images", "GFLOPs", "images/s", "hours", "GPUs"], title)
+        table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
         if any_printed:
             say("printed: the paper's A100 hours of a seed's training, of all GPUs together.")
         if "the paper" in sources:
@@ -224,6 +225,8 @@ class Estimate:
             say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
         if "its logs" in sources:
             say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
+        if "published" in sources:
+            say("published: the speed of the recipe's published training on such a device.")
         say("")
 
     def _print_days(self) -> None:
@@ -341,7 +344,7 @@ class Estimate:
         self, title: str, header: tuple[str, str], rows: Sequence[tuple[str, int, Range, Range]]
     ) -> None:
         """Print what parts take in all and what is still to do; the last row has the sums."""
-        unit, seconds = ("hours", 3600) if rows[-1][2].high >= 2 * 3600 else ("minutes", 60)
+        unit, seconds = _unit(rows[-1][2].high)
         lines = [
             [name, number, *(between(bounds.times(1 / seconds)) for bounds in both)]
             for name, number, *both in rows
@@ -388,6 +391,11 @@ class Estimate:
             share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
             text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
         return text
+
+
+def _unit(longest: float) -> tuple[str, int]:
+    """The unit in which times of up to so many seconds are told, and its seconds."""
+    return ("hours", 3600) if longest >= 2 * 3600 else ("minutes", 60)
 
 
 def _millions(number: int) -> str:

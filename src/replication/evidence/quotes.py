@@ -4,11 +4,11 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
     it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
 
-The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of artifacts:
-``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over seeds,
-``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of its
-cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number in front of
-it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a comment
+The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of
+artifacts: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over
+seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of
+its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number in front
+of it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a comment
 may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
 """
 

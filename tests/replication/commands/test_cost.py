@@ -19,9 +19,11 @@ from replication.commands.cost import (
     training_images,
     write_counted,
 )
+from replication.commands.results import RECORDS, as_lines, published_folder
 from replication.engine.recipes.classification import ClassificationRecipe
-from replication.ledger import complete
+from replication.ledger import complete, read_record
 from replication.plan.paper import read_reference
+from replication.plan.schema import Placed
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
@@ -118,6 +120,48 @@ def test_a_damaged_record_tells_no_speed(catalog, run, log):
     log([10, 30, 20], "cpu: some processor, 1 thread")
     run.record((0,)).write_text("{")
     assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
+
+
+@pytest.mark.parametrize(
+    ("device", "source"), [("cpu: some processor, 1 thread", "published"), ("NVIDIA H200", "FLOPs")]
+)
+def test_a_published_training_tells_the_speed_on_such_a_device(catalog, run, device, source):
+    publish(catalog(), run, {"device": device, "processes": 2, "images_per_second": 60.0})
+    costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
+    speed, told = costs.speed(run)
+    assert told == source
+    assert (speed == Range(30, 30)) == (source == "published")
+
+
+def test_logs_come_before_what_is_published(catalog, run, log):
+    device = "cpu: some processor, 1 thread"
+    publish(catalog(), run, {"device": device, "processes": 1, "images_per_second": 60.0})
+    log([10, 30, 20], device)
+    costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
+    assert costs.speed(run) == (Range(20, 20), "its logs")
+
+
+@pytest.mark.parametrize(
+    ("change", "source"),
+    [({"schedule": {"epochs": 7}}, "its logs"), ({"batch": {"size": 1, "micro": 1}}, "FLOPs")],
+)
+def test_another_schedule_trains_as_fast_and_another_batch_may_not(
+    catalog, run, log, change, source
+):
+    log([10, 30, 20], "cpu: some processor, 1 thread")
+    changed = catalog().changed("tiny", "plain", Placed(change, {}))
+    (other,) = (changed.runs[folder] for folder in changed.runs.keys() - catalog().runs.keys())
+    costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
+    assert costs.speed(other)[1] == source
+
+
+def publish(catalog, run, facts):
+    """Write the record of a training of seed 0 to where published ones lie."""
+    complete(catalog.training_node(run, (0,)), {"sha256": {"0": ""}, "facts": {"0": facts}})
+    folder = published_folder(catalog) / run.paper
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / RECORDS).write_text(as_lines([read_record(run.record((0,)))]))
+    run.record((0,)).unlink()
 
 
 def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run, log):

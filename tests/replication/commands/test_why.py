@@ -3,7 +3,7 @@ import json
 import pytest
 
 from replication.ledger import read_record
-from replication.plan.schema import as_yaml, read_yaml
+from replication.plan.schema import as_yaml, parse_yaml, read_yaml
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
 SMOKE = ["--scale", "smoke"]
@@ -205,8 +205,9 @@ def test_the_price_is_the_one_that_plan_would_give_of_the_changed_recipe(asked, 
     """Written into the file of the scale, the change is priced by `plan`."""
     told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
     file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
+    assert told["to_write"]["file"] == str(file.relative_to(checkout))
     scale = read_yaml(file)
-    scale["recipes"]["published"] = {"schedule": {"epochs": 2}}
+    scale["recipes"] |= parse_yaml(told["to_write"]["line"], "the line")
     file.write_text(as_yaml(scale))
     planned = json.loads(vitrail("plan", "tiny_table2", *SMOKE, "--json").out)
     assert planned["training_hours"]["to_do"] == pytest.approx(told["training_hours"])
