@@ -8,8 +8,8 @@ The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) ove
 artifacts: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over
 seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of
 its cells have a verdict, such as "outside" (`replication.evidence.comparison`). The number in front
-of it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a comment
-may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
+of it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a
+comment may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
 """
 
 from __future__ import annotations
