@@ -21,6 +21,8 @@ Row = Mapping[str, Any]
 CONSISTENT = 99
 """Percent of images: a model whose share of kept predictions is larger is called consistent. It
 lies between what the shift paper prints for Swin-T and for A-Swin-T."""
+POSITION = 0.01
+"""P-SHAP, between 0 and 1: a model with a larger share is said to use position."""
 ROUNDING = 1e-3
 """The largest difference of two logits that is still owed to float32."""
 YARDSTICKS = {
@@ -38,14 +40,16 @@ def answers(parts: Mapping[str, Part]) -> Iterator[str]:
         exact = worst["value"] == 100 and change["value"] <= ROUNDING
         yield (
             f"Is it consistent under shifts? {_verdict(two, exact)} Two circular shifts of an "
-            f"image have the same prediction for {_measured(two)}. {_printed('C-Cons.')}"
+            f"image have the same prediction for {_measured(two)}; under the worst of 16 shifts "
+            f"{worst['value']:.4g} % keep theirs. {_printed('C-Cons.')}"
             f"{placed('C-Cons.', two['value'])}"
         )
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
         yield (
-            "And where shifts change the image's border? Two crops of an image have the same "
-            f"prediction for {_measured(crops)}. {_printed('S-Cons.')}"
+            f"Also where shifts change the image's border? {_verdict(crops, exact=False)} Two "
+            f"crops of an image have the same prediction for {_measured(crops)}. "
+            f"{_printed('S-Cons.')}"
             f"{placed('S-Cons.', crops['value'])}"
         )
     if rows := _rows(parts["Turns and mirrors"]):
@@ -59,10 +63,12 @@ def answers(parts: Mapping[str, Part]) -> Iterator[str]:
             f"{placed('turns', kept['value'])}"
         )
     if rows := _rows(parts["P-SHAP"]):
+        share = rows[0]
         yield (
-            f"How much does it use position? P-SHAP is {rows[0]['value']:.2g}{_interval(rows[0])}, "
-            "between 0 (not at all) and 1. Yardstick: about 0.2 for a ViT-Ti that was trained on "
-            f"ImageNet (position, Appendix H).{placed('P-SHAP', rows[0]['value'])}"
+            f"Does it use position? {_uses_position(share)} P-SHAP, the share of a prediction "
+            f"that is owed to position, is {share['value']:.2g}{_interval(share)}. Yardstick: "
+            "about 0.2 for a ViT-Ti that was trained on ImageNet (position, Appendix H)."
+            f"{placed('P-SHAP', share['value'])}"
         )
 
 
@@ -84,6 +90,16 @@ def _verdict(kept: Row, exact: bool) -> str:
         f"{count(kept['images'], 'image')} cannot tell: {CONSISTENT} % lies in the interval. "
         f"{_images_needed()} images or more (--images) would settle it if all predictions stayed."
     )
+
+
+def _uses_position(share: Row) -> str:
+    """Whether P-SHAP is above `POSITION`, as far as its interval tells."""
+    if share["low"] is not None and share["low"] > POSITION:
+        return "Yes."
+    if share["high"] is not None and share["high"] <= POSITION:
+        return "No."
+    images = count(share["images"], "image")
+    return f"{images} cannot tell whether it is above {POSITION}; measure more (--images)."
 
 
 def _images_needed() -> int:

@@ -23,13 +23,6 @@ MODELS = {"study": "small models on images of 16 pixels, so this is no grade"}
 """What the rows of a scale are, where they are not models of published weights."""
 
 
-def percentile(value: float, others: list[float]) -> float:
-    """Return the percentage of `others` below a value, of those equal to it a half."""
-    below = sum(other < value for other in others)
-    equal = sum(other == value for other in others)
-    return 100 * (below + equal / 2) / len(others)
-
-
 def placed(answer: str, value: float) -> str:
     """Say where a value of an audit lies in the cross table, "" where none is published.
 
@@ -43,9 +36,12 @@ def placed(answer: str, value: float) -> str:
         rows = [row for row in csv.DictReader(file) if row["column"] == COLUMNS[answer]]
     if not rows:
         return ""
-    place = percentile(value, [float(row["value"]) for row in rows])
+    others = [float(row["value"]) for row in rows]
+    smaller, equal = sum(other < value for other in others), others.count(value)
     scale = rows[0]["scale"]
     return (
-        f" That is percentile {place:.0f} among the {len(rows)} rows of the cross table (scale "
-        f"{scale}: {MODELS.get(scale, 'published weights')})."
+        f" Of the {len(rows)} models of the cross table (scale {scale}: "
+        f"{MODELS.get(scale, 'published weights')}), {smaller or 'none'} "
+        f"{'has' if smaller < 2 else 'have'} a smaller number"
+        f"{f', and {equal} the same' if equal else ''}."
     )

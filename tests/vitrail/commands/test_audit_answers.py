@@ -67,6 +67,30 @@ def test_turns_are_judged_by_all_of_them(equal, verdict):
     assert "for 100 % of 20 images" in answer
 
 
+@pytest.mark.parametrize(
+    ("crops", "verdict"), [(50, "No."), (99.9, "Yes."), (98.95, "5000 images cannot tell")]
+)
+def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
+    (answer,) = told(Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", crops, 5000)])
+    assert answer.startswith(f"Also where shifts change the image's border? {verdict}")
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "verdict"),
+    [
+        (0.42, 0.46, "Yes."),
+        (0.0, 0.005, "No."),
+        (0.0, 0.02, "8 images cannot tell"),
+        (None, None, "8 images cannot tell"),  # one image has no interval
+    ],
+)
+def test_position_is_used_where_the_interval_says_so(low, high, verdict):
+    row = parts._number("P-SHAP", "", 0.44, 8) | {"low": low, "high": high}
+    nothing = {name: {} for name in MEASURED}
+    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}})
+    assert answer.startswith(f"Does it use position? {verdict}")
+
+
 def test_what_was_not_measured_has_no_answer():
     assert told() == []
 

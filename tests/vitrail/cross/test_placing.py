@@ -1,17 +1,8 @@
 """A number of an audit is placed among the published families by counting them."""
 
-import pytest
-
 from tests.conftest import ROOT, catalog_of
 from vitrail.cross import placing
-from vitrail.cross.placing import COLUMNS, percentile, placed
-
-
-@pytest.mark.parametrize(
-    ("value", "expected"), [(5, 0), (10, 12.5), (15, 25), (20, 50), (30, 87.5), (40, 100)]
-)
-def test_the_percentile_counts_equal_numbers_by_half(value, expected):
-    assert percentile(value, [10, 20, 20, 30]) == expected
+from vitrail.cross.placing import COLUMNS, placed
 
 
 def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
@@ -22,9 +13,10 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
     lines += [f"study,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
     lines += ["study,a,P-SHAP,0.5", "study,b,P-SHAP,0.1"]
     published.write_text("\n".join(lines))
-    among_four, among_two = placed("C-Cons.", 2.5), placed("P-SHAP", 0.2)
-    assert among_four.startswith(" That is percentile 75 among the 4 rows of the cross table")
-    assert among_two.startswith(" That is percentile 50 among the 2 rows of the cross table")
+    assert placed("C-Cons.", 2.5).startswith(" Of the 4 models of the cross table")
+    assert placed("C-Cons.", 2.5).endswith("), 3 have a smaller number.")
+    assert placed("C-Cons.", 1.0).endswith("), 1 has a smaller number, and 1 the same.")
+    assert placed("P-SHAP", 0.05).endswith("), none has a smaller number.")
 
 
 def test_every_answer_has_a_column_of_the_table():
