@@ -10,6 +10,7 @@ import os
 import shlex
 import signal
 import sys
+import warnings
 from pathlib import Path
 
 from snakemake.cli import get_argument_parser
@@ -40,6 +41,10 @@ os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 # SLURM warns all processes of a job before its time is up. The warning is for the training, which
 # saves; the snakemake around it would die of it, and SLURM would end the training before that.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
+
+# Before a dataset is there, Snakemake does not know the size of a job's input, and forgets to close what
+# would tell it.
+warnings.filterwarnings("ignore", "coroutine 'InputFiles.*sizes' was never awaited", RuntimeWarning)
 
 
 configfile: "configs/default.yaml"

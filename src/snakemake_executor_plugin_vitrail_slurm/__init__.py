@@ -15,6 +15,7 @@ It differs from the executor that it extends in what it does about a cluster's f
 
 import re
 import shlex
+import shutil
 import subprocess
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterator
@@ -134,7 +135,16 @@ class Executor(SlurmExecutor):
         super().__init__(*arguments, **named)
 
     def __post_init__(self, test_mode: bool = False) -> None:
-        """Submit in one thread: one refusal speaks for those behind it."""
+        """Submit in one thread: one refusal speaks for those behind it.
+
+        Raises:
+            WorkflowError: there is no `sbatch`; here it is said before local jobs download data.
+        """
+        if shutil.which("sbatch") is None:
+            raise WorkflowError(
+                "SLURM's sbatch is not on the PATH: run this where jobs are submitted (mostly a "
+                "login node), or leave out --profile slurm to compute on this machine"
+            )
         super().__post_init__(test_mode)
         self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
         self._failures = self.slurm_logdir.resolve() / "failures"

@@ -3,6 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
+from snakemake.exceptions import WorkflowError
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 
@@ -84,3 +85,11 @@ def test_time_is_cut_to_the_longest_partition_that_has_what_a_job_needs(asked, g
     assert longest == 600
     assert job.resources.runtime == given
     assert len(said) == (asked > given)
+
+
+def test_where_there_is_no_slurm_nothing_begins(monkeypatch):
+    """Local jobs, such as downloads, would run before the first submission fails."""
+    monkeypatch.setattr(plugin.shutil, "which", lambda _program: None)
+    executor = plugin.Executor.__new__(plugin.Executor)
+    with pytest.raises(WorkflowError, match="sbatch is not on the PATH"):
+        executor.__post_init__()
