@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -131,15 +131,24 @@ class Outcome:
         return {what: number for what, number in found.items() if number > 0}
 
 
-def compare_all(catalog: Catalog) -> Outcome:
-    """Check the published results and those here against their records, then compare the two."""
+def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Outcome:
+    """Check the published results and those here against their records, then compare the two.
+
+    Of some artifacts, only these are checked here and compared, and the claims about them that are
+    judged here.
+    """
+    artifacts = [*catalog.artifacts] if asked is None else asked
     published = _require_published(catalog, catalog.scale.name)
     _require_results(catalog)
-    altered = [*published_faults(catalog), *altered_here(catalog)]
-    cells = [
-        cell for artifact in catalog.artifacts for cell in compare(artifact, catalog, published)
-    ]
-    claims = changed_claims(claims_of(catalog, published), claims_of(catalog, catalog.results))
+    altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
+    cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
+    ours = claims_of(catalog, catalog.results)
+    if asked is not None:
+        of = ours["id"].str.partition("/")[0] + "_" + ours["artifact"]
+        ours = ours[
+            of.isin([artifact.target for artifact in asked]) & (ours["status"] != "not run")
+        ]
+    claims = changed_claims(claims_of(catalog, published), ours)
     return Outcome(altered, cells, _count_once(cells), claims)
 
 
@@ -224,10 +233,10 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
             yield f"{record.node.target} is published and is no artifact of this scale"
 
 
-def altered_here(catalog: Catalog) -> Iterator[str]:
+def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[str]:
     """Yield a sentence for each result here that differs from what its records give."""
     ledger, told = ledger_of(catalog), set()
-    for artifact in catalog.artifacts:
+    for artifact in artifacts:
         if not is_rendered(artifact, catalog):
             continue
         node = catalog.rendering_node(artifact)
@@ -360,6 +369,8 @@ def print_outcome(outcome: Outcome) -> None:
         say(f"Claims lost: {', '.join(outcome.lost)}.")
     if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
         say(f"Not verified: {faults}.")
+        if "missing" in outcome.faults:
+            say("`vitrail verify TARGET ...` compares only what you have made.")
     else:
         say("Verified.")
 

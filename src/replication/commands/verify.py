@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from replication.commands.options import Results, Runs, Scale, open_catalog
+from replication.commands.options import TARGETS, Results, Runs, Scale, artifacts_of, open_catalog
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
@@ -16,6 +16,12 @@ from vitrail.errors import VitrailError
 
 @command()
 def verify(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGETS]", help=f"{TARGETS} Without any: all.", show_default=False
+        ),
+    ] = None,
     as_json: Json = False,
     scale: Scale = None,
     published: Annotated[
@@ -43,15 +49,16 @@ def verify(
 ) -> None:
     """Compare your results with the published ones.
 
-    Cell by cell and claim by claim. Exits with status 1 when cells are missing, altered, or differ
-    by more than their spread over seeds explains, and when a claim that held as published fails.
-    With --published nothing needs to be trained here; with --retake measurements are repeated and
-    compared bit by bit, times left out, which finds a value that was written by hand. With
-    --against your numbers are compared with those of another scale under other seeds, such as
-    study's; exits with status 1 when more differ than chance explains.
+    Cell by cell and claim by claim, of all artifacts or of some. Exits with status 1 when cells are
+    missing, altered, or differ by more than their spread over seeds explains, and when a claim that
+    held as published fails. With --published nothing needs to be trained here; with --retake
+    measurements are repeated and compared bit by bit, times left out, which finds a value that was
+    written by hand. With --against your numbers are compared with those of another scale under
+    other seeds, such as study's; exits with status 1 when more differ than chance explains.
 
     \b
     vitrail verify
+    vitrail verify variance_table2
     vitrail verify --published
     vitrail verify --retake 10
     vitrail verify --against study
@@ -72,6 +79,11 @@ def verify(
             "--against compares your numbers with another scale's, which --published and --retake "
             "do not read: give them in commands of their own"
         )
+    if targets and (published or retake or against):
+        raise VitrailError(
+            "TARGETS are what is compared with its published numbers; --published, --retake and "
+            "--against are of all: give them without TARGETS"
+        )
     if published or retake:
         faults = list(published_faults(catalog)) if published else []
         if retake:
@@ -81,7 +93,10 @@ def verify(
             faults += retaken_faults(catalog, retake, tell)
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
-    outcome = compare_with_scale(catalog, against) if against else compare_all(catalog)
+    if against:
+        outcome = compare_with_scale(catalog, against)
+    else:
+        outcome = compare_all(catalog, artifacts_of(catalog, targets) if targets else None)
     if as_json:
         say(json.dumps({"scale": catalog.scale.name, **record(outcome)}, indent=2))
     elif against:

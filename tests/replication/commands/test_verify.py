@@ -112,6 +112,19 @@ def test_a_number_that_is_missing_here_fails(publish, make, verify):
     assert re.search(r"tiny_table1 +Plain +Ratio +0.5 +nan", done.out)
 
 
+def test_only_what_is_asked_for_must_be_here(publish, make, verify):
+    """After one measurement, what rests on others is not missing."""
+    catalog = publish()
+    tables = {target: verify("laptop", target) for target in ("tiny_table1", "tiny")}
+    assert [done.code for done in tables.values()] == [0, 0]
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make(NUMBERS, ratio=None)
+    assert verify("laptop", "tiny_table1").code == 1
+    done = verify("laptop", "tiny_table2")
+    assert (done.code, "0 of 0 numbers compared" in done.out) == (0, True)
+    assert verify("laptop", "tiny_table1", "--published").code == 2
+
+
 def test_emptied_exact_cells_fail(publish, verify):
     catalog = publish()
     path = catalog.results / "tiny" / "table1.csv"
