@@ -135,9 +135,9 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         final norm takes are those of the grid. The third is their frame.
         """
         embed = self.patch_embed
+        self._check_fit((images.shape[2], images.shape[3]))
         if embed.strict_img_size:
             require_size(images, embed.img_size, "give it this img_size, or dynamic_img_size=True")
-        self._check_fit((images.shape[2], images.shape[3]))
         for index, stage in enumerate(self.layers):
             if index == 0:
                 norm = embed.norm
