@@ -1,21 +1,18 @@
 """Peak memory of training and of inference (shift, Sec. A2.3, Table A1).
 
-The one idea: every number comes from a process of its own, which does nothing else. On a GPU it is
-what the paper reports, the peak that torch's allocator has handed out (allocated) and has taken
-from the device (reserved). On a CPU torch does not count, so it is the growth of the process's
-resident memory above what Python and torch take themselves: another quantity, of its own key.
+The one idea: every number comes from a process of its own, which does nothing else. It is what the
+paper reports, the peak that torch's allocator has handed out (allocated) and has taken from the
+device (reserved). On a CPU torch does not count, so there is no number:
 `vitrail.measures.live_tensors` counts what a GPU would hand out, without one.
 """
 
 from __future__ import annotations
 
 import itertools
-import re
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import get_context
-from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
@@ -28,7 +25,7 @@ from vitrail.measures.context import Context, Values, without_tf32
 
 Phase = Literal["training", "inference"]
 
-QUANTITIES = ("allocated", "reserved", "resident")
+QUANTITIES = ("allocated", "reserved")
 MIB = 2**20
 STEPS = 2
 """Training steps; the second holds the optimiser's state beside the activations."""
@@ -52,8 +49,8 @@ def memory(
         ``batch_size``, ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
         ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher, and ``.../gain``,
         how many times as much the partner takes. Phases are ``training`` (forward, backward, AdamW)
-        and ``inference``; quantities ``allocated`` and ``reserved``, None on a CPU, and
-        ``resident``, None on a GPU.
+        and ``inference``, quantities ``allocated`` and ``reserved``. On a CPU all are None, and
+        nothing is run.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -61,11 +58,12 @@ def memory(
     """
     compared = comparisons(pairs, models)
     values: dict[str, float | None] = {"batch_size": batch_size}
+    measured = phases if torch.device(context.device).type == "cuda" else ()
     for label, architecture in architectures(models).items():
         for phase in get_args(Phase):
             task = (architecture, phase, batch_size, context, precision, compile)
-            peaks = _in_a_fresh_process(*task) if phase in phases else dict.fromkeys(QUANTITIES)
-            values |= {f"{label}/{phase}/{quantity}": peak for quantity, peak in peaks.items()}
+            peaks = _in_a_fresh_process(*task) if phase in measured else {}
+            values |= {f"{label}/{phase}/{name}": peaks.get(name) for name in QUANTITIES}
     kinds = [f"{phase}/{quantity}" for phase in get_args(Phase) for quantity in QUANTITIES]
     for (label, plain, end), kind in itertools.product(compared, kinds):
         before, after = (values[f"{name}/{kind}"] for name in (plain, label))
@@ -77,7 +75,7 @@ def memory(
 
 def _in_a_fresh_process(
     architecture: Architecture, phase: Phase, batch_size: int, *settings: Any
-) -> dict[str, float | None]:
+) -> dict[str, float]:
     fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
     fresh.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
@@ -97,21 +95,14 @@ def peak(
     context: Context,
     precision: Precision = "fp32",
     compile: bool = False,
-) -> dict[str, float | None]:
-    """Run a phase and return `QUANTITIES`, in MiB, None those that the device does not have.
-
-    It is meant for a process of its own.
+) -> dict[str, float]:
+    """Run a phase on a GPU and return `QUANTITIES`, in MiB. It is meant for a process of its own.
 
     Raises:
-        VitrailError: the model cannot be built, or the system does not tell resident memory.
+        VitrailError: the model cannot be built.
     """
     without_tf32()
     device, seed = context.device, context.seed
-    on_gpu = torch.device(device).type == "cuda"
-    if not on_gpu:
-        # What torch loads at first use, such as the optimiser's machinery, is no model's memory.
-        run(nn.Linear(1, 1), torch.zeros(1, 1), phase)
-        before = _resident("VmRSS")
     model = architecture.build(seed)
     images = architecture.images(batch_size, model, seed).to(device)
     model = model.to(device)
@@ -119,11 +110,8 @@ def peak(
         model.compile()
     with autocast(device, precision):
         run(model, images, phase)
-    if not on_gpu:
-        growth = (_resident("VmHWM") - before) / MIB
-        return {"allocated": None, "reserved": None, "resident": growth}
     counted = (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
-    return {"allocated": counted[0] / MIB, "reserved": counted[1] / MIB, "resident": None}
+    return dict(zip(QUANTITIES, (count / MIB for count in counted), strict=True))
 
 
 def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
@@ -141,19 +129,3 @@ def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
         labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
         nn.functional.cross_entropy(logits, labels).backward()
         optimizer.step()
-
-
-def _resident(field: Literal["VmRSS", "VmHWM"]) -> int:
-    """This process's resident memory in bytes, now or at its peak.
-
-    getrusage's peak would not do: a new process inherits its parent's.
-    """
-    status = Path("/proc/self/status")
-    text = status.read_text() if status.exists() else ""
-    found = re.search(rf"^{field}:\s+(\d+) kB", text, re.MULTILINE)
-    if found is None:
-        raise VitrailError(
-            f"resident memory is read as {field} from {status}, which this system has not; "
-            "measure memory on Linux or on a CUDA device"
-        )
-    return int(found[1]) * 1024
