@@ -337,7 +337,7 @@ def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
     for dataset, colour in _colours(points).items():
         own = drawn.loc[drawn["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
-        if len(x) not in (1, 3) and np.ptp(x) > 0:  # three points are too few to tell a trend
+        if len(x) not in (0, 1, 3) and np.ptp(x) > 0:  # three are too few to tell a trend
             # seaborn's regplot solves by LAPACK, whose last bits differ between processes, and with
             # them the pixels. No band: a bootstrap of five points would cover half of the figure.
             slope, intercept = statistics.linear_regression(x, y)

@@ -166,6 +166,7 @@ def test_the_fit_leaves_out_what_is_not_measured_and_needs_two_places():
         "EuroSAT, RPE": (np.nan, 99.0),
         "SVHN, APE": (0.5, 90.0),
         "SVHN, SIN": (0.5, 95.0),
+        "CIFAR-10, APE": (np.nan, np.nan),
     }
     fits = lines(fig4a(tidy(rows), []).axes[0], "--")
     assert list(fits) == [style.colour(0)]
