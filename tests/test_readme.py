@@ -211,7 +211,7 @@ def test_what_scale_plateau_tests_beyond_the_study_is_published(root, page):
     beyond = plateau["status"].reindex(untested).value_counts().drop("not run", errors="ignore")
     told = ", ".join(f"{beyond[status]} {status}" for status in LOOKS if status in beyond)
     text = " ".join((root / page).read_text().split())
-    assert f"claims on CvT that were not tested there, trained twice as long: {told}" in text
+    assert f"claims that were not tested there, on models trained twice as long: {told}" in text
 
 
 def test_what_the_readmes_table_says_of_claims_is_published(root):
