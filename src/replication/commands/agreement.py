@@ -136,6 +136,9 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
 
     Of some artifacts, only these are checked here and compared, and the claims about them that are
     judged here.
+
+    Raises:
+        VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
     """
     artifacts = [*catalog.artifacts] if asked is None else asked
     published = _require_published(catalog, catalog.scale.name)
@@ -148,6 +151,11 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         ours = ours[
             of.isin([artifact.target for artifact in asked]) & (ours["status"] != "not run")
         ]
+        compared = {cell.artifact for cell in cells}
+        if empty := [artifact.target for artifact in artifacts if artifact.target not in compared]:
+            raise VitrailError(
+                f"{', '.join(empty)} has no number here or in {published} to compare; leave it out"
+            )
     claims = changed_claims(claims_of(catalog, published), ours)
     return Outcome(altered, cells, _count_once(cells), claims)
 
@@ -370,7 +378,7 @@ def print_outcome(outcome: Outcome) -> None:
     if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
         say(f"Not verified: {faults}.")
         if "missing" in outcome.faults:
-            say("`vitrail verify TARGET ...` compares only what you have made.")
+            say("`vitrail verify TARGET ...` compares only the targets that you name.")
     else:
         say("Verified.")
 

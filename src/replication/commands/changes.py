@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from replication.commands.cost import Range, costs_on
@@ -15,12 +14,12 @@ from replication.commands.estimate import (
     sum_evaluations,
 )
 from replication.commands.origins import NamedCell, tell
-from replication.commands.recipes import places
+from replication.commands.recipes import line_of_yaml, places
 from replication.commands.state import training_state
 from replication.plan.catalog import Catalog
 from replication.plan.kinds import parse_recipe
 from replication.plan.parts import Run
-from replication.plan.schema import Placed, as_yaml, merge, parse_yaml
+from replication.plan.schema import Placed, merge, parse_yaml, read_mapping, read_with_bases
 from vitrail.commands import count, heading, say
 from vitrail.errors import VitrailError
 
@@ -71,7 +70,6 @@ def price_changes(
         for measurement in measurements
         if not measurement.run
     )
-    line = as_yaml(values, default_flow_style=True, width=math.inf)
     was, becomes = (
         plan.paper(measurement.paper).recipe(named.recipe).shown() for plan in (catalog, changed)
     )
@@ -81,10 +79,7 @@ def price_changes(
             ".".join(keys): [_value_at(keys, was), _value_at(keys, becomes)]
             for keys, _, _ in places(values, values)
         },
-        "to_write": {
-            "file": str(paper.folder / "scales" / f"{catalog.scale.name}.yaml"),
-            "line": f"{json.dumps(named.recipe)}: {line.strip()}",
-        },
+        "to_write": _to_write(named.recipe, values, paper.folder / "scales", catalog.scale.name),
         "runs": {str(run.folder): list(run.seeds) for run in runs},
         "measurements": len(measurements),
         "artifacts": artifacts,
@@ -129,8 +124,11 @@ def print_changes(change: Mapping[str, Any]) -> None:
     for number, line in enumerate(due):
         tell("" if number else "due", line)
     write = change["to_write"]
-    tell("to do it", f"write, as the last line under recipes: in {write['file']},")
-    tell("", write["line"])
+    tell("to do it", f"{write['where']} {write['file']}:")
+    for line in write["lines"]:
+        tell("", line)
+    if write["also"]:
+        tell("", f"Scales that extend this file change, too: {', '.join(write['also'])}.")
     for name in ("training", "evaluation"):
         low, high = change[f"{name}_hours"]
         unit, parts = ("hours", 1) if high >= 2 else ("minutes", 60)
@@ -139,6 +137,29 @@ def print_changes(change: Mapping[str, Any]) -> None:
             tell(name, f"{time} {unit} of one {change['device_title']}")
     if change["not_priced"]:
         tell("not priced", ", ".join(change["not_priced"]))
+
+
+def _to_write(recipe: str, values: Placed, folder: Path, scale: str) -> dict[str, Any]:
+    """What an editor has to do for a recipe to have other values at a scale.
+
+    The `lines`, the `file` that they belong in, `where` there, and the scales that change `also`.
+    """
+    file = folder / f"{scale}.yaml"
+    written = read_mapping(file) if file.is_file() else {}
+    known, line = written.get("recipes") or {}, line_of_yaml(recipe, values)
+    if not known:
+        where, lines = "write at the end of", ["recipes:", f"  {line}"]
+    elif recipe in known:
+        where = f"write into the entry '{recipe}' under recipes: in"
+        lines = [line_of_yaml(key, value) for key, value in values.items()]
+    else:
+        where, lines = "write as the last line under recipes: in", [line]
+    also = [
+        other.stem
+        for other in sorted(folder.glob("[!_]*.yaml"))
+        if other != file and file in read_with_bases(other)
+    ]
+    return {"file": str(file), "where": where, "lines": lines, "also": also}
 
 
 def _value_at(keys: Iterable[str], values: Any) -> Any:

@@ -3,7 +3,8 @@
 The speed is that in the logs of this recipe on this kind of device, or else that of its published
 training on such a device, or else estimated: training FLOPs per image (so many forward passes as
 the task needs, three for a classifier) over the FLOP/s that the device sustains, a range with its
-source in ``configs/hardware.yaml``. A schedule or an optimizer that differs changes no speed.
+source in ``configs/hardware.yaml``. Another schedule, or other numbers of
+the same optimizer, are taken to change no speed.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
 as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
@@ -197,8 +198,9 @@ class Costs:
             if isinstance(record.node, TrainingNode):
                 key = _speed_key(record.node.name, record.node.recipe)
                 for facts in record.outcome["facts"].values():
-                    if self.device.match in facts["device"] and "images_per_second" in facts:
-                        speed = facts["images_per_second"] / facts["processes"]
+                    # A training of zero epochs has the speed 0.
+                    speed = facts.get("images_per_second", 0) / facts["processes"]
+                    if speed and self.device.match in facts["device"]:
                         speeds.setdefault(key, []).append(speed)
         return {key: statistics.median(found) for key, found in speeds.items()}
 
@@ -323,8 +325,14 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
 
 
 def _speed_key(name: str, recipe: Training) -> str:
-    """Return a digest of all that decides how fast a recipe trains on one device."""
-    return short_hash([name, recipe.model_dump(mode="json", exclude={"schedule", "optimizer"})])
+    """Return a digest of what decides how fast a recipe trains on one device.
+
+    Not of its schedule, of its weights at the start and of the optimizer's numbers.
+    """
+    options: Any = {"options": {"optim_wrapper"}, "model": NO_COST}
+    plain = recipe.model_dump(mode="json", exclude=options | {"schedule": True, "optimizer": True})
+    optimizer = getattr(recipe, "optimizer", None)
+    return short_hash([name, plain, optimizer and optimizer.name])
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:

@@ -308,8 +308,8 @@ def replace_folder(
         write_summary(results, new / "report.json")
         write_crate(new, catalog.scale.name, results.node.papers, records)
         scale = catalog.scale.name
-        default = scale == load_settings(catalog.root).scale
-        texts = changed_documents(catalog.root, new, None if default else scale)
+        names = {scale, None} if scale == load_settings(catalog.root).scale else {scale}
+        texts = changed_documents(catalog.root, new, names)
         if folder.exists():
             folder.rename(old)
         new.rename(folder)

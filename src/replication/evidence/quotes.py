@@ -18,7 +18,7 @@ import ast
 import operator
 import re
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, get_args
 
@@ -50,17 +50,19 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 }
 
 
-def refreshed(text: str, results: Path, where: str, scale: str | None = None) -> str:
+def refreshed(
+    text: str, results: Path, where: str, scales: Collection[str | None] = (None,)
+) -> str:
     """Return a document with each number that it quotes of a scale as a folder of results has it.
 
-    Without a scale these are the comments that name none.
+    `scales` are the names by which comments call the scale; None are comments that name none.
 
     Raises:
         VitrailError: a comment names a cell that there is not, or is no arithmetic over cells.
     """
 
     def rewritten(quote: re.Match[str]) -> str:
-        if quote["scale"] != scale:
+        if quote["scale"] not in scales:
             return quote[0]
         value = _evaluate(quote["expression"], results, where)
         separator = "," if "," in quote["number"] else ""
@@ -136,12 +138,16 @@ def documents(root: Path) -> list[Path]:
     return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
 
-def changed_documents(root: Path, results: Path, scale: str | None = None) -> dict[Path, str]:
+def changed_documents(
+    root: Path, results: Path, scales: Collection[str | None] = (None,)
+) -> dict[Path, str]:
     """Return the new texts of the documents whose quoted numbers are others in a scale's results.
+
+    `scales` are as of `refreshed`.
 
     Raises:
         VitrailError: as `refreshed`.
     """
     texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
-    fresh = {path: refreshed(text, results, str(path), scale) for path, text in texts.items()}
+    fresh = {path: refreshed(text, results, str(path), scales) for path, text in texts.items()}
     return {path: text for path, text in fresh.items() if text != texts[path]}

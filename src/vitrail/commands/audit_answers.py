@@ -20,7 +20,8 @@ Row = Mapping[str, Any]
 
 CONSISTENT = 99
 """Percent of images: a model whose share of kept predictions is larger is called consistent. It
-lies between what the shift paper prints for Swin-T and for A-Swin-T."""
+lies between what the shift paper prints for Swin-T and for A-Swin-T under circular shifts. Where
+content changes at the border, no model of the paper reaches it, and none is called consistent."""
 POSITION = 0.01
 """P-SHAP, between 0 and 1: a model with a larger share is said to use position."""
 ROUNDING = 1e-3

@@ -155,6 +155,14 @@ def test_another_schedule_trains_as_fast_and_another_batch_may_not(
     assert costs.speed(other)[1] == source
 
 
+def test_a_published_training_of_zero_epochs_tells_no_speed(catalog, run):
+    device = "cpu: some processor, 1 thread"
+    publish(catalog(), run, {"device": device, "processes": 1, "images_per_second": 0})
+    costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
+    assert costs.speed(run)[1] == "FLOPs"
+    assert costs.seconds(run).low > 0
+
+
 def publish(catalog, run, facts):
     """Write the record of a training of seed 0 to where published ones lie."""
     complete(catalog.training_node(run, (0,)), {"sha256": {"0": ""}, "facts": {"0": facts}})

@@ -9,6 +9,7 @@ import yaml
 
 from replication.commands.results import RECORDS, published_folder
 from replication.ledger import digest_once
+from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml
 from tests.replication.commands.conftest import NUMBERS
 
@@ -114,14 +115,21 @@ def test_a_number_that_is_missing_here_fails(publish, make, verify):
 
 def test_only_what_is_asked_for_must_be_here(publish, make, verify):
     """After one measurement, what rests on others is not missing."""
-    catalog = publish()
-    tables = {target: verify("laptop", target) for target in ("tiny_table1", "tiny")}
-    assert [done.code for done in tables.values()] == [0, 0]
-    catalog.paper("tiny").measurement("facts", None).path.unlink()
-    make(NUMBERS, ratio=None)
-    assert verify("laptop", "tiny_table1").code == 1
+    publish()
+    done = verify("laptop", "tiny_table1")
+    assert (done.code, "3 of 3 numbers compared" in done.out) == (0, True)
+    path = published_folder(load_catalog(scale="laptop")) / "tiny" / "table1.csv"
+    other = path.with_name("table2.csv")
+    other.write_text(path.read_text().replace(",table1,", ",table2,"))
+    assert "missing: 3" in verify().out
+    assert "missing" not in verify("laptop", "tiny_table1").out.partition("new here")[2]
+    assert "missing: 3" in verify("laptop", "tiny_table2").out
+
+
+def test_a_target_that_has_nothing_to_compare_is_refused(publish, verify):
+    publish()
     done = verify("laptop", "tiny_table2")
-    assert (done.code, "0 of 0 numbers compared" in done.out) == (0, True)
+    assert (done.code, "tiny_table2 has no number" in done.err) == (2, True)
     assert verify("laptop", "tiny_table1", "--published").code == 2
 
 

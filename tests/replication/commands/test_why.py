@@ -3,7 +3,8 @@ import json
 import pytest
 
 from replication.ledger import read_record
-from replication.plan.schema import as_yaml, parse_yaml, read_yaml
+from replication.plan.catalog import load_catalog
+from replication.plan.schema import as_yaml, read_yaml
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
 SMOKE = ["--scale", "smoke"]
@@ -201,17 +202,43 @@ def test_a_changed_recipe_makes_its_training_measurement_and_tables_due(asked, c
     assert 0 < low <= high
 
 
-def test_the_price_is_the_one_that_plan_would_give_of_the_changed_recipe(asked, vitrail, checkout):
-    """Written into the file of the scale, the change is priced by `plan`."""
-    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
+@pytest.mark.parametrize(
+    ("known", "where", "indent"),
+    [
+        (None, "write at the end of", ""),
+        ({"plain": {"label_smoothing": 0.1}}, "write as the last line under recipes: in", "  "),
+        (
+            {"published": {"label_smoothing": 0.1}},
+            "write into the entry 'published' under recipes: in",
+            "    ",
+        ),
+    ],
+)
+def test_what_is_said_to_be_written_makes_the_change_that_was_priced(
+    asked, vitrail, checkout, known, where, indent
+):
+    """Taken literally: the runs that are due are those of the plan of the edited file."""
     file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
-    assert told["to_write"]["file"] == str(file.relative_to(checkout))
-    scale = read_yaml(file)
-    scale["recipes"] |= parse_yaml(told["to_write"]["line"], "the line")
-    file.write_text(as_yaml(scale))
+    scale = {key: value for key, value in read_yaml(file).items() if key != "recipes"}
+    file.write_text(as_yaml(scale | ({"recipes": known} if known else {})))
+    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
+    write = told["to_write"]
+    assert (write["where"], write["file"]) == (where, str(file.relative_to(checkout)))
+    assert write["also"] == []
+    with file.open("a") as text:
+        text.writelines(f"{indent}{line}\n" for line in write["lines"])
+    folder = str(load_catalog(scale="smoke").paper("tiny").run("published").folder)
+    assert [*told["runs"]] == [folder]
     planned = json.loads(vitrail("plan", "tiny_table2", *SMOKE, "--json").out)
     assert planned["training_hours"]["to_do"] == pytest.approx(told["training_hours"])
     assert planned["evaluation_hours"]["to_do"] == pytest.approx(told["evaluation_hours"])
+
+
+def test_scales_that_extend_the_file_to_edit_are_named(asked, checkout):
+    other = checkout / "configs" / "papers" / "tiny" / "scales" / "laptop.yaml"
+    other.write_text("extends: smoke\n" + other.read_text())
+    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
+    assert told["to_write"]["also"] == ["laptop"]
 
 
 def test_twice_the_epochs_cost_twice_the_hours(asked):

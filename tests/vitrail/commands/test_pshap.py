@@ -125,14 +125,17 @@ def test_weights_that_cannot_be_fetched_are_told(vitrail, photos, monkeypatch):
     monkeypatch.setattr(timm, "create_model", refuse)
     done = vitrail("pshap", "--model", MODEL, "--data", photos)
     assert done.code == 2
-    assert "cannot be made with these weights (no network): correct MODEL, or run" in done.err
+    assert (
+        "cannot be made with these weights (no network): correct the model's name, or run"
+        in done.err
+    )
     assert "or --no-pretrained for random weights" in done.err
 
 
 def test_what_has_nothing_to_do_with_weights_is_not_advised_to_do_without(vitrail, photos):
     done = vitrail("pshap", "--model", "test_vit.nonsense", "--data", photos, "--no-pretrained")
     assert done.code == 2
-    assert "(Invalid pretrained tag (nonsense) for test_vit): correct MODEL" in done.err
+    assert "(Invalid pretrained tag (nonsense) for test_vit): correct the model's name" in done.err
     assert "--no-pretrained" not in done.err
 
 
@@ -153,7 +156,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrail, photos, tmp_path)
     other = timm.create_model("test_vit2", num_classes=3).state_dict()
     headless = {name: weight for name, weight in own.state_dict().items() if "head" not in name}
     for weights, said in (
-        (other, "correct --checkpoint or MODEL"),
+        (other, "correct --checkpoint or the model's name"),
         (headless, "no classifier 'head'"),
     ):
         save_file(weights, tmp_path / "b.safetensors")

@@ -92,6 +92,14 @@ def test_a_gpu_is_asked_for_its_own_peaks(context, monkeypatch):
     }
 
 
+@pytest.mark.parametrize("phase", ["training", "inference"])
+def test_the_fresh_process_gets_its_task_and_comes_to_the_end_of_it(context, phase):
+    """On a CPU the model is built and run, and CUDA then says that it has handed out nothing."""
+    tiny = Architecture(VIT["name"], {"img_size": 32, "depth": 1}, 32)
+    settings = (tiny, phase, 1, replace(context, device="cpu"))
+    assert module._in_a_fresh_process(*settings) == {"allocated": 0, "reserved": 0}
+
+
 def test_training_steps_the_weights_twice_and_inference_leaves_no_graph():
     model = nn.Linear(2, 3)
     before, passes = model.weight.detach().clone(), []
