@@ -171,9 +171,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         model = timm.create_model(name, pretrained=pretrained, **options).eval()
     except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
         reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
-        remedies = [
-            "correct --checkpoint or the model's name" if options else "correct the model's name"
-        ]
+        remedies = [f"correct {'--checkpoint or ' if options else ''}the model's name"]
         if isinstance(error, OSError):  # as those of huggingface_hub are
             remedies.append("run this once where there is a network")
         if pretrained and not options:
