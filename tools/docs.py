@@ -43,10 +43,10 @@ the name of each paper. `tableN` and `figN` alone are short for the lead paper (
 
 Not made at laptop scale is what goes beyond the papers and needs several seeds: `shift_fractional`,
 `shift_harmonic_limits`, `position_others`, `octic_choices` and `octic_invariances` ([scale
-later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is](cross.md)). Nor are
-`variance_others` (later models with published weights at larger sizes), `octic_published` and
-`octic_published_dinov2` (the octic authors' weights, evaluated) and `shift_table1_augmented` (Table 1
-with each model's default augmentation).
+later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is](cross.md)). Not
+made, either, are `variance_others` (later models with published weights at larger sizes),
+`octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated) and
+`shift_table1_augmented` (Table 1 with each model's default augmentation).
 `snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\
