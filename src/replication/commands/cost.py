@@ -331,8 +331,8 @@ def _speed_key(name: str, recipe: Training) -> str:
     """
     options: Any = {"options": {"optim_wrapper"}, "model": NO_COST}
     plain = recipe.model_dump(mode="json", exclude=options | {"schedule": True, "optimizer": True})
-    optimizer = getattr(recipe, "optimizer", None)
-    return short_hash([name, plain, optimizer and optimizer.name])
+    optimizer = recipe.model_dump(mode="json", include={"optimizer": {"name"}})
+    return short_hash([name, plain, optimizer])
 
 
 def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:

@@ -147,15 +147,7 @@ def as_html(results: Results) -> str:
             for claim in _of_paper(paper)
             if claim["status"] == "contrary" and claim["kind"] == kind
         ],
-        claims={
-            paper.about.name: {
-                artifact.node.name: [
-                    claim for claim in _of_paper(paper) if claim["artifact"] == artifact.node.name
-                ]
-                for artifact in paper.artifacts
-            }
-            for paper in papers
-        },
+        claims={paper.about.name: _by_artifact(paper) for paper in papers},
         effects=effects,
         strips={name: strip(own) for name, own in effects.items()},
         strip_edges=(strip_place(-1), strip_place(1)),
@@ -184,6 +176,15 @@ def _of_paper(paper: PaperResults) -> list[dict[str, Any]]:
     """The claims of a paper, each with its name; what contradicts the paper first."""
     claims = [{**claim, "paper": paper.about.name} for claim in paper.claims]
     return sorted(claims, key=lambda claim: claim["status"] != "contrary")
+
+
+def _by_artifact(paper: PaperResults) -> dict[str, list[dict[str, Any]]]:
+    """The claims of a paper by artifact; under "elsewhere" those on what is not made here."""
+    found: dict[str, list[dict[str, Any]]] = {each.node.name: [] for each in paper.artifacts}
+    found["elsewhere"] = []
+    for claim in _of_paper(paper):
+        found.get(claim["artifact"], found["elsewhere"]).append(claim)
+    return found
 
 
 def _prints(paper: PaperResults) -> bool:

@@ -220,6 +220,7 @@ def test_what_is_said_to_be_written_makes_the_change_that_was_priced(
     """Taken literally: the runs that are due are those of the plan of the edited file."""
     file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
     scale = {key: value for key, value in read_yaml(file).items() if key != "recipes"}
+    scale |= {"artifacts": ["*"]}
     file.write_text(as_yaml(scale | ({"recipes": known} if known else {})))
     told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
     write = told["to_write"]

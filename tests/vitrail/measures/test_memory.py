@@ -101,6 +101,7 @@ def test_the_fresh_process_gets_its_task_and_comes_to_the_end_of_it(context, pha
 
 
 def test_training_steps_the_weights_twice_and_inference_leaves_no_graph():
+    """shift, Sec. A2.3: what memory is measured of."""
     model = nn.Linear(2, 3)
     before, passes = model.weight.detach().clone(), []
     model.register_forward_hook(lambda _m, _i, logits: passes.append(logits.requires_grad))
