@@ -10,6 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
+	@echo "installed in .venv; in each new shell: . .venv/bin/activate"
 
 
 ## every table and figure at SCALE (laptop), then where they are

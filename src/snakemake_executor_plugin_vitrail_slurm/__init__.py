@@ -28,9 +28,12 @@ from typing import Any, NamedTuple
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
 from snakemake_executor_plugin_slurm import SubmittedJobInfo, WorkflowError, common_settings
+from snakemake_executor_plugin_slurm.partitions import parse_gpu_requirements
 from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
 
 from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
+from replication.partitions import read_partitions
+from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -138,14 +141,22 @@ class Executor(SlurmExecutor):
         """Submit in one thread: one refusal speaks for those behind it.
 
         Raises:
-            WorkflowError: there is no `sbatch`; here it is said before local jobs download data.
+            WorkflowError: there is no `sbatch`, or the partition file has a mistake; here it is
+                said before local jobs download data.
         """
         if shutil.which("sbatch") is None:
             raise WorkflowError(
                 "SLURM's sbatch is not on the PATH: run this where jobs are submitted (mostly a "
                 "login node), or leave out --profile slurm to compute on this machine"
             )
+        file = self.workflow.executor_settings.partition_config
+        try:
+            partitions = read_partitions(file) if file else None
+        except VitrailError as error:
+            raise WorkflowError(str(error)) from None
         super().__post_init__(test_mode)
+        if partitions:
+            self._partitions = partitions
         self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
         self._failures = self.slurm_logdir.resolve() / "failures"
         self._excluded = set(self._failed_nodes)  # by the settings, not because jobs failed there
@@ -175,7 +186,8 @@ class Executor(SlurmExecutor):
         if memory := self._courses[job].memory:
             most = self._most(job, "mem_mb")
             _ask_for(job, "mem_mb", max(job.resources.mem_mb, int(min(memory, most))))
-        self._cut(job, self._most(job, "runtime"), "the suitable partitions in the partition file")
+        file = self.workflow.executor_settings.partition_config
+        self._cut(job, self._most(job, "runtime"), f"the partitions in {file} that suit it")
         argument = super().get_partition_arg(job)
         if argument:
             partition = shlex.split(argument)[-1]
@@ -249,11 +261,16 @@ class Executor(SlurmExecutor):
         return not FINAL_REFUSAL.search(said)
 
     def _most(self, job: Any, resource: str) -> float:
-        """The most of a resource that partitions give which are suitable for all else."""
+        """The most of a resource that partitions give which are suitable for all else.
+
+        Of a job without a GPU these are the partitions without one, where there is any.
+        """
         wanted = job.resources.get(resource)
         _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
         _ask_for(job, resource, wanted)
+        if not parse_gpu_requirements(job)[0]:
+            suitable = [p for p in suitable if not p.limits.max_gpu] or suitable
         return max((getattr(p.limits, f"max_{resource}") for p in suitable), default=float("inf"))
 
     def _cut(self, job: Any, limit: float, where: str) -> None:

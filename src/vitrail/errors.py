@@ -19,16 +19,18 @@ REFUSED = " refused"
 """A measure that is not defined for a model gives None under a key, and under the key with this at
 its end the sentence that says why. Tables then show the sentence."""
 
-HANDFUL = 8  # known words that are listed all
+HANDFUL = 12  # known words that are listed all
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known word, else what is known.
 
-    Of more than a `HANDFUL` of words those most like `word` are named.
+    The closest is the shortest that begins with `word`, which is then an abbreviation, or else the
+    most similar. Of more than a `HANDFUL` of words those most like `word` are named.
     """
     known = sorted(known)
-    if close := difflib.get_close_matches(word, known, n=1):
+    begun = sorted((name for name in known if word and name.startswith(word)), key=len)
+    if close := begun or difflib.get_close_matches(word, known, n=1):
         return f"; did you mean '{close[0]}'?"
     if len(known) <= HANDFUL:
         return f"; known: {', '.join(known)}"

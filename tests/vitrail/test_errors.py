@@ -13,6 +13,15 @@ def test_the_closest_word_is_suggested():
     assert did_you_mean("lapotp", ["laptop", "full"]) == "; did you mean 'laptop'?"
 
 
+def test_a_word_is_completed_before_another_is_suggested():
+    known = [
+        "a_swin_tiny_patch4_window7_224",
+        "a_swin_tiny_patch4_window7_224_large",
+        "swin_s3_tiny",
+    ]
+    assert did_you_mean("a_swin_tiny", known) == f"; did you mean '{known[0]}'?"
+
+
 def test_without_a_close_word_all_of_few_are_listed():
     assert did_you_mean("zzz", ["laptop", "full"]) == "; known: full, laptop"
 

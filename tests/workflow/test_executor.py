@@ -87,6 +87,30 @@ def test_time_is_cut_to_the_longest_partition_that_has_what_a_job_needs(asked, g
     assert len(said) == (asked > given)
 
 
+def test_a_job_without_a_gpu_gets_the_time_of_the_partitions_without_one():
+    partitions = [
+        Partition("cpu", PartitionLimits(max_runtime=30)),
+        Partition("gpu", PartitionLimits(max_runtime=600, max_gpu=8)),
+    ]
+    job = SimpleNamespace(
+        threads=1, is_group=lambda: False, resources=ResourceList(fromdict={"runtime": 120})
+    )
+    for these, longest in ((partitions, 30), (partitions[1:], 600)):
+        executor = SimpleNamespace(_partitions=these)
+        assert plugin.Executor._most(executor, job, "runtime") == longest
+
+
+def test_a_mistake_in_the_partition_file_is_told_before_anything_begins(monkeypatch, tmp_path):
+    monkeypatch.setattr(plugin.shutil, "which", lambda program: program)
+    file = tmp_path / "partitions.yaml"
+    file.write_text("partitions:\n  gpu:\n    max_gpus: 8\n")
+    executor = plugin.Executor.__new__(plugin.Executor)
+    settings = SimpleNamespace(partition_config=file)
+    executor.workflow = SimpleNamespace(executor_settings=settings)
+    with pytest.raises(WorkflowError, match=r"partitions\.yaml:3: unknown key 'partitions\.gpu"):
+        executor.__post_init__()
+
+
 def test_where_there_is_no_slurm_nothing_begins(monkeypatch):
     """Local jobs, such as downloads, would run before the first submission fails."""
     monkeypatch.setattr(plugin.shutil, "which", lambda _program: None)

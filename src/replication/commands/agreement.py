@@ -142,6 +142,11 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
     """
     artifacts = [*catalog.artifacts] if asked is None else asked
     published = _require_published(catalog, catalog.scale.name)
+    if missing := [
+        artifact.target for artifact in asked or () if not is_rendered(artifact, catalog)
+    ]:
+        commands = catalog.snakemake(" ".join(missing))
+        raise VitrailError(f"{', '.join(missing)}: not made here yet; run {commands} first")
     _require_results(catalog)
     altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
     cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
@@ -154,7 +159,7 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         compared = {cell.artifact for cell in cells}
         if empty := [artifact.target for artifact in artifacts if artifact.target not in compared]:
             raise VitrailError(
-                f"{', '.join(empty)} has no number here or in {published} to compare; leave it out"
+                f"{', '.join(empty)}: no number here or in {published} to compare; leave it out"
             )
     claims = changed_claims(claims_of(catalog, published), ours)
     return Outcome(altered, cells, _count_once(cells), claims)
@@ -221,6 +226,18 @@ def _count_once(cells: Sequence[Compared]) -> list[Compared]:
         if WORSE.index(cell.agreement) < WORSE.index(known.agreement):
             worst[cell.evidence] = cell
     return list(worst.values())
+
+
+def told_published(catalog: Catalog) -> str:
+    """What `published_faults` checks, in a sentence."""
+    folder = published_folder(catalog)
+    nodes = [record.node for record in read_published(folder).values()]
+    rendered = sum(isinstance(node, RenderingNode) for node in nodes)
+    return (
+        f"Checked: {rendered} tables and figures in {folder}/ are, byte by byte, what the "
+        f"{count(len(nodes) - rendered, 'record')} of measurements and trainings there give, and "
+        "as they were committed. No training and no measurement was repeated."
+    )
 
 
 def published_faults(catalog: Catalog) -> Iterator[str]:

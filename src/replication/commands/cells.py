@@ -7,6 +7,7 @@ from typing import Any
 
 import pandas as pd
 
+from replication.commands.results import published_folder
 from replication.evidence.comparison import YES_NO
 from replication.evidence.numbers import Entry, table_of
 from replication.evidence.report import cells_of
@@ -31,7 +32,11 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         return
     cells = cells_of(artifact, catalog.results)
     if cells.empty:
-        say(f"Not made here yet: {catalog.snakemake(target)}", "")
+        say(f"Not made here yet: {catalog.snakemake(target)}")
+        published = published_folder(catalog) / artifact.paper / f"{artifact.name}.csv"
+        if published.is_file():
+            say(f"Published: {published} and the files beside it")
+        say("")
     numbers = table_of(artifact, cells)
     lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
     if long:

@@ -144,15 +144,19 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     reachable, answer = slurm()
     free = {}
+    absent = []
     for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
         places = (folder.absolute(), *folder.absolute().parents)  # the closest one that exists
         free[str(folder)] = shutil.disk_usage(next(filter(Path.exists, places))).free
+        if not folder.exists():
+            absent.append(str(folder))
     return {
         "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
         "cpu_cores": cores,
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "slurm": {"reachable": reachable, "answer": answer},
         "free_bytes": free,
+        "folders_to_make": absent,
     }
 
 
@@ -207,11 +211,31 @@ def _missing(
         pinned = ", ".join(absent)
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
+    if catalog.scale.device != "cpu":
+        yield from _missing_for_gpus()
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
     for dataset in record["data"]:
         if dataset["fault"]:
             yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
+
+
+def _missing_for_gpus() -> Iterator[str]:
+    """What is wrong with torch or the partition file, where trainings run on GPUs."""
+    import torch
+
+    from replication.partitions import PARTITIONS, read_partitions
+
+    if not (torch.version.cuda or torch.version.hip):
+        yield (
+            f"a torch for GPUs ({torch.__version__} is for CPUs): "
+            "rm -r .venv && make install TORCH=cuda"
+        )
+    if PARTITIONS.is_file():
+        try:
+            read_partitions()
+        except VitrailError as error:
+            yield str(error)
 
 
 def _users(need: dict[str, Any], named: int) -> str:
@@ -237,7 +261,13 @@ def _print_hardware(found: dict[str, Any]) -> None:
         ["CPU cores", found["cpu_cores"]],
         ["memory", size(found["memory_bytes"])],
         ["SLURM", found["slurm"]["answer"]],
-        *([f"free in {folder}/", size(free)] for folder, free in found["free_bytes"].items()),
+        *(
+            [
+                f"free in {folder}/",
+                size(free) + " (not there yet)" * (folder in found["folders_to_make"]),
+            ]
+            for folder, free in found["free_bytes"].items()
+        ),
     ]
     table(["what", "found"], rows, title="Hardware")
 

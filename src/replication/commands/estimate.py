@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal as size
@@ -33,11 +35,13 @@ from replication.commands.state import (
 )
 from replication.plan.catalog import Catalog
 from replication.plan.parts import Artifact, Measurement, Run, with_sources
+from replication.plan.schema import read_mapping
 from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration
 
 LONG = 86400  # seconds: a training that takes longer may rather take several nodes
 NODES = (1, 2, 4)
+PROFILE = Path("workflow/profiles/slurm/config.yaml")
 LEAST = 0.01  # smaller numbers are not told apart
 
 
@@ -210,8 +214,8 @@ class Estimate:
             rows.append([*row.values()])
             sources.add(source)
         title = (
-            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, {unit} of a "
-            "training)"
+            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, images/s of one "
+            f"device, {unit} of one training on all its devices)"
         )
         table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
         if any_printed:
@@ -246,7 +250,7 @@ class Estimate:
             title = "Days of a training on several machines (resources: {train: {nodes: N}})"
             columns = ["GPUs each", *(count(nodes, "node") for nodes in NODES)]
             table(["recipe", *columns], rows, columns, title)
-            say("As the speed of one GPU has it: what they tell each other takes time, too.", "")
+            say("Computed from the speed of one GPU; communication between GPUs adds to it.", "")
 
     def _seconds_of_a_training(self, run: Run) -> Range:
         """Seconds of one device for the training of a run that has most seeds."""
@@ -274,19 +278,19 @@ class Estimate:
             limit = 60 * resources.runtime
             if isinstance(node, Run):
                 what, jobs = node.name, math.ceil(seconds.high / limit)
-                remedy = (
-                    f"it goes on from its checkpoints in up to {jobs} jobs, so give Snakemake "
-                    f"--retries {jobs - 1}, or the training more nodes"
+                remedy = f"it goes on from its checkpoints in up to {jobs} jobs; " + self._retries(
+                    jobs, "the training more nodes"
                 )
             else:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
                 minutes = math.ceil(seconds.high / 60)
-                remedy = f"give its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+                longer = f"its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+                remedy = f"give {longer}"
                 if keeps_rows(node.function):
                     jobs = math.ceil(seconds.high / limit)
                     remedy = (
-                        f"it goes on from the rows that it keeps in up to {jobs} jobs, so give "
-                        f"Snakemake --retries {jobs - 1}, or {remedy.removeprefix('give ')}"
+                        f"it goes on from the rows that it keeps in up to {jobs} jobs; "
+                        + self._retries(jobs, longer)
                     )
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             sentences.append(
@@ -294,6 +298,14 @@ class Estimate:
                 f"limit is {duration(limit)}: {remedy}."
             )
         return sentences
+
+    def _retries(self, jobs: int, instead: str) -> str:
+        """How to let a node take so many jobs, or what to give `instead`, for one or fewer."""
+        profile = self.catalog.root / PROFILE
+        allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
+        if jobs - 1 <= allowed:
+            return f"the profile's retries: {allowed} are enough"
+        return f"give Snakemake --retries {jobs - 1} (the profile has {allowed}), or {instead}"
 
     def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
@@ -326,14 +338,20 @@ class Estimate:
             title = "Evaluation {} of one {} (benchmarks not counted)"
             self._print_times(title, ("measure", "nodes"), rows)
             say(
-                "Forward passes over the images, those that probes learn from too: from their "
-                "FLOPs at the device's fastest rate, to the time of a training on as many images "
-                "at its slowest."
+                "Computed from the forward passes over images, for a probe also over those that it "
+                "learns from. Lower bound: their FLOPs at the device's highest rate. Upper bound: "
+                "as long as a training with as many images at its lowest rate."
             )
         if others:
             say(f"Not priced: {', '.join(others)}.")
-        if priced or others:
-            say("")
+        if self.catalog.scale.device == "cpu" and (cores := os.cpu_count()):
+            left = device_seconds(self.runs, self.costs)[1] + sum_evaluations(priced.values())[2]
+            told = between(left.times(1 / cores), duration)
+            say(
+                f"Trainings and evaluations still to do, divided among the {cores} cores of this "
+                f"machine: {told}. Benchmarks, drawing and the start of processes are not counted."
+            )
+        say("")
 
     def _print_limits(self) -> None:
         if self.too_long:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,13 +12,19 @@ import pandas as pd
 
 from replication.commands.cells import with_unit
 from replication.commands.recipes import DEFAULT, line_of_yaml, places
-from replication.commands.results import claims_of_paper, ledger_of
+from replication.commands.results import (
+    claims_of_paper,
+    ledger_of,
+    published_folder,
+    published_node,
+    read_published,
+)
 from replication.evidence.comparison import VERDICTS, as_measured, compare
-from replication.evidence.numbers import entry_of, format_interval, short_commit
+from replication.evidence.numbers import MARKS, entry_of, format_interval, short_commit
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.catalog import Catalog
 from replication.plan.claims import EVERY_ROW, Claim
-from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
+from replication.plan.nodes import AnyNode, MeasurementNode, RenderingNode, TrainingNode
 from replication.plan.paper import Labelled
 from replication.plan.parts import Artifact, Cell
 from vitrail.commands import count, heading, say, table
@@ -83,14 +89,55 @@ def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
     return found[0]
 
 
+@dataclass(frozen=True)
+class Records:
+    """The records that tell a number's origin: those made here, or the published ones.
+
+    `read` gives the record of a path, `planned` the node of one that is not made, None for data;
+    `results` is the folder of the rendered files.
+    """
+
+    read: Callable[[Path], Record | None]
+    planned: Callable[[Path], AnyNode | None]
+    rendering: RenderingNode
+    results: Path
+
+    def node(self, path: Path) -> AnyNode | None:
+        """The node of a record, as it was done, or as it is planned."""
+        record = self.read(path)
+        return record.node if record else self.planned(path)
+
+
+def _records_here(named: NamedCell, catalog: Catalog) -> Records:
+    def planned(path: Path) -> AnyNode | None:
+        return catalog.node(path) if path in catalog.records else None
+
+    rendering = catalog.rendering_node(named.artifact)
+    return Records(read_record, planned, rendering, catalog.results)
+
+
+def _published_records(named: NamedCell, catalog: Catalog) -> Records:
+    folder = published_folder(catalog)
+    records = read_published(folder)
+    rendering = published_node(named.artifact, catalog, records)
+    return Records(records.get, lambda _: None, rendering, folder)
+
+
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     """What `vitrail why` tells of a cell, as plain data.
+
+    The measurement, the trainings and the claims are those here or, where the cell is not measured
+    here, the published ones; ``origin`` says which.
 
     Raises:
         VitrailError: a record or a file of results is damaged.
     """
     artifact, cell = named.artifact, named.cell
     printed = cell.printed
+    here, published = _records_here(named, catalog), _published_records(named, catalog)
+    numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
+    made_here = bool(numbers["measured"] or not numbers["published"])
+    records = here if made_here else published
     return {
         "target": named.target,
         "source": artifact.source,
@@ -102,39 +149,46 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "printed": {name: getattr(printed, name) for name in ("value", "std", "source")}
         if printed
         else None,
-        "measured": _measured(named, catalog),
-        "claims": _claims(named, catalog),
-        "measurement": _measurement(cell, catalog),
-        "trainings": _trainings(cell, catalog),
+        **numbers,
+        "origin": "here" if made_here else "published",
+        "claims": _claims(named, catalog, records),
+        "measurement": _measurement(cell, catalog, records),
+        "trainings": _trainings(cell, records),
         "recipe": _recipe(named, catalog),
         "faults": _faults(named, catalog),
     }
 
 
-def _measured(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
+def _measurement_path(cell: Cell, records: Records) -> tuple[Path, str] | None:
+    """The record of a cell's measurement, and the key of its value there."""
+    for shown in records.rendering.cells:
+        if (shown.row, shown.column) == (cell.row, cell.column) and shown.measurement:
+            return shown.measurement, shown.key
+    return None
+
+
+def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
     """The number that the record of the cell's measurement gives, and the verdict on it."""
-    cell = named.cell
-    record = read_record(cell.measurement.path) if cell.measurement else None
-    if cell.measurement is None or record is None:
+    shown = _measurement_path(cell, records)
+    record = records.read(shown[0]) if shown else None
+    if shown is None or record is None:
         return None
-    node = catalog.rendering_node(named.artifact)
-    path = cell.measurement.path
-    tidy = compare(node, {path: as_measured(record, path)}).to_dict("records")
+    tidy = compare(records.rendering, {shown[0]: as_measured(record, shown[0])}).to_dict("records")
     found = next(
         entry for entry in tidy if (entry["row"], entry["column"]) == (cell.row, cell.column)
     )
     names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
-    numbers = {name: None if pd.isna(found[name]) else found[name] for name in names}
-    return {**numbers, "text": entry_of(cell, found).measured.text}
+    values = {name: None if pd.isna(found[name]) else found[name] for name in names}
+    return {**values, "text": entry_of(cell, found).measured.text}
 
 
-def _claims(named: NamedCell, catalog: Catalog) -> list[dict[str, Any]]:
+def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
     """The claims that use a cell, as they are judged on the rendered tables and figures."""
     paper = catalog.paper(named.artifact.paper)
     using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
     if not using:
         return []
-    judged = claims_of_paper(catalog, paper, catalog.results)
+    judged = claims_of_paper(catalog, paper, records.results, records.read)
     names = ("id", "statement", "source", "status", "detail")
     return [
         {name: claim[name] for name in names}
@@ -158,23 +212,28 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
     )
 
 
-def _measurement(cell: Cell, catalog: Catalog) -> dict[str, Any] | None:
-    """The cell's measurement: as its record has it, or as it is planned where it was not taken."""
-    if cell.measurement is None:
+def _measurement(cell: Cell, catalog: Catalog, records: Records) -> dict[str, Any] | None:
+    """The cell's measurement: as its record has it, or as it is planned where it was not taken.
+
+    ``code`` is the digest of the code that took it, ``code_here`` that of the code of this checkout
+    where the same measurement is planned.
+    """
+    if (shown := _measurement_path(cell, records)) is None:
         return None
-    path = cell.measurement.path
-    record = read_record(path)
-    node = record.node if record else catalog.node(path)
+    path, key = shown
+    record, node = records.read(path), records.node(path)
     if not isinstance(node, MeasurementNode):
         raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
-    known = {"name": node.name, "key": cell.key, "function": node.function, "args": node.args}
+    known = {"name": node.name, "key": key, "function": node.function, "args": node.args}
     facts = record.outcome["provenance"] if record else {}
+    planned = catalog.node(path) if path in catalog.records else None
     return {
         **known,
         "seeds": list(node.seeds),
         "record": str(path),
         **_made(record, [facts] if record else []),
         "code": record.outcome["code"] if record else None,
+        "code_here": planned.code if isinstance(planned, MeasurementNode) else None,
     }
 
 
@@ -195,13 +254,15 @@ def _made(record: Record | None, facts: Sequence[Mapping[str, Any]]) -> dict[str
     }
 
 
-def _trainings(cell: Cell, catalog: Catalog) -> list[dict[str, Any]]:
+def _trainings(cell: Cell, records: Records) -> list[dict[str, Any]]:
     """The trainings that a cell's measurement rests on, each after those that it starts from."""
-    if cell.measurement is None:
+    shown = _measurement_path(cell, records)
+    measurement = records.node(shown[0]) if shown else None
+    if measurement is None:
         return []
     found = []
-    for path, node in _trainings_behind(catalog.node(cell.measurement.path), catalog).items():
-        record = read_record(path)
+    for path, node in _trainings_behind(measurement, records).items():
+        record = records.read(path)
         facts = list(record.outcome["facts"].values()) if record else []
         codes = dict.fromkeys(str(fact.get("code") or "") for fact in facts)
         own = {"record": str(path), "seeds": list(node.seeds), **_made(record, facts)}
@@ -209,14 +270,12 @@ def _trainings(cell: Cell, catalog: Catalog) -> list[dict[str, Any]]:
     return found
 
 
-def _trainings_behind(node: AnyNode, catalog: Catalog) -> dict[Path, TrainingNode]:
+def _trainings_behind(node: AnyNode, records: Records) -> dict[Path, TrainingNode]:
     found: dict[Path, TrainingNode] = {}
     for path in node.inputs:
-        if path.parent not in catalog.runs:  # data
-            continue
-        training = catalog.node(path)
+        training = records.node(path)
         if isinstance(training, TrainingNode):
-            found |= {**_trainings_behind(training, catalog), path: training}
+            found |= {**_trainings_behind(training, records), path: training}
     return found
 
 
@@ -258,6 +317,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     text = with_unit(entry_of(cell).printed.text, cell)
     tell("printed", f"{text} ({printed.source})" if printed else "no value")
     tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
+    if origin["published"]:
+        tell("published", _numbers(origin["published"], cell))
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):
@@ -266,9 +327,9 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     if not origin["claims"]:
         tell("claims", "none uses this cell")
     if origin["measurement"]:
-        _print_measurement(origin["measurement"])
+        _print_measurement(origin["measurement"], origin["origin"])
     if origin["trainings"]:
-        _print_trainings(origin["trainings"])
+        _print_trainings(origin["trainings"], origin["origin"])
     if recipe := origin["recipe"]:
         if not origin["trainings"]:  # which end with an empty line
             say("")
@@ -280,7 +341,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """A measured value with its spread, its interval and its verdict."""
-    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
+    text = measured["text"].rstrip("".join(MARKS.values()))  # the verdict is told in words
+    parts = [f"{text} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
     if measured["ci_low"] is not None:
         parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])
@@ -292,9 +354,10 @@ def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
     return f"not yet: {origin['command']}"
 
 
-def _print_measurement(measurement: Mapping[str, Any]) -> None:
+def _print_measurement(measurement: Mapping[str, Any], origin: str) -> None:
     say("")
-    heading(f"Measurement {measurement['name']}: {measurement['key']}")
+    as_published = ", as published" if origin == "published" else ""
+    heading(f"Measurement {measurement['name']}: {measurement['key']}{as_published}")
     arguments = ", ".join(f"{key}={value}" for key, value in measurement["args"].items())
     tell("function", measurement["function"])
     tell("arguments", arguments or "none")
@@ -303,13 +366,14 @@ def _print_measurement(measurement: Mapping[str, Any]) -> None:
     if measurement["sha256"] is None:
         return
     tell("sha256", measurement["sha256"])
-    tell("code", measurement["code"])
+    code, here = measurement["code"], measurement["code_here"]
+    tell("code", code if here in (None, code) else f"{code} (the code here is {here})")
     tell("commit", measurement["commit"] or "unknown")
     tell("device", measurement["device"] or "unknown")
     tell("time", _time(measurement["seconds"]) or "unknown")
 
 
-def _print_trainings(trainings: Sequence[Mapping[str, Any]]) -> None:
+def _print_trainings(trainings: Sequence[Mapping[str, Any]], origin: str) -> None:
     say("")
     rows = []
     for training in trainings:
@@ -318,7 +382,8 @@ def _print_trainings(trainings: Sequence[Mapping[str, Any]]) -> None:
         told = [commit or "unknown", training["code"] or "unknown", _time(training["seconds"])]
         seeds = ", ".join(map(str, training["seeds"]))
         rows.append([training["record"], seeds, *(told if made else ["not trained", None, None])])
-    table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title="Trainings")
+    title = "Trainings, as published" if origin == "published" else "Trainings"
+    table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title)
 
 
 def _time(seconds: float | None) -> str | None:

@@ -32,6 +32,7 @@ from replication.commands.results import (
     ledger_of,
     older_runs,
     published_folder,
+    published_node,
     read_published,
     rendering_fault,
 )
@@ -335,17 +336,8 @@ def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Rec
     Raises:
         VitrailError: a file of results is damaged.
     """
-    nodes = [_published_node(artifact, catalog, records) for artifact in catalog.artifacts]
+    nodes = [published_node(artifact, catalog, records) for artifact in catalog.artifacts]
     return results_of(catalog.report_node, nodes, folder, records.get)
-
-
-def _published_node(
-    artifact: Artifact, catalog: Catalog, records: Mapping[Path, Record]
-) -> RenderingNode:
-    """The node of what is published of an artifact, which may be planned otherwise by now."""
-    planned = catalog.rendering_node(artifact)
-    record = records.get(planned.output)
-    return record.node if record and isinstance(record.node, RenderingNode) else planned
 
 
 def artifact_of(record: Record) -> str | None:

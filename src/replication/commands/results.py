@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +22,7 @@ from replication.evidence.tables import read_measured, render
 from replication.ledger import Fault, Ledger, Record, parse_record, read_record
 from replication.plan.catalog import Catalog, Paper
 from replication.plan.nodes import AnyNode, RenderingNode
-from replication.plan.parts import Run
+from replication.plan.parts import Artifact, Run
 from vitrail.errors import VitrailError
 from vitrail.provenance import uncommitted
 
@@ -66,15 +66,20 @@ def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
     return pd.concat(judged, ignore_index=True)
 
 
-def claims_of_paper(catalog: Catalog, paper: Paper, folder: Path) -> pd.DataFrame:
-    """A paper's claims, judged on the results of one folder."""
+def claims_of_paper(
+    catalog: Catalog,
+    paper: Paper,
+    folder: Path,
+    record: Callable[[Path], Record | None] = read_record,
+) -> pd.DataFrame:
+    """A paper's claims, judged on the results of one folder; `record` reads one that is made."""
     nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
     tables = {name: cells_of(node, folder) for name, node in nodes.items()}
     started = {}
     if (times := paper.registered) is not None:
         runs = {run.folder: run for artifact in paper.artifacts.values() for run in artifact.runs}
         records = (path for run in runs.values() for path in run.records)
-        started = started_of(records, read_record)
+        started = started_of(records, record)
     return evaluate(paper.claims, tables, nodes, paper.standings, times, started)
 
 
@@ -123,6 +128,15 @@ def read_published(folder: Path) -> dict[Path, Record]:
             record = parse_record(content, f"{path}, line {number}", remedy)
             records[record.node.output] = record
     return records
+
+
+def published_node(
+    artifact: Artifact, catalog: Catalog, records: Mapping[Path, Record]
+) -> RenderingNode:
+    """The node of what is published of an artifact, which may be planned otherwise by now."""
+    planned = catalog.rendering_node(artifact)
+    record = records.get(planned.output)
+    return record.node if record and isinstance(record.node, RenderingNode) else planned
 
 
 def as_lines(records: Iterable[Record]) -> str:

@@ -71,6 +71,7 @@ def verify(
         print_outcome,
         published_faults,
         record,
+        told_published,
     )
 
     catalog = open_catalog(scale, runs, results)
@@ -81,8 +82,8 @@ def verify(
         )
     if targets and (published or retake or against):
         raise VitrailError(
-            "TARGETS are what is compared with its published numbers; --published, --retake and "
-            "--against are of all: give them without TARGETS"
+            "--published, --retake and --against check all tables and figures at once; leave out "
+            f"{', '.join(targets)}"
         )
     if published or retake:
         faults = list(published_faults(catalog)) if published else []
@@ -91,6 +92,8 @@ def verify(
 
             tell: Callable[[str], None] = (lambda _: None) if as_json else say
             faults += retaken_faults(catalog, retake, tell)
+        if published and not faults and not as_json:
+            say(told_published(catalog))
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
     if against:

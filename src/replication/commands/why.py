@@ -19,12 +19,17 @@ def why(
         str, typer.Argument(metavar="TARGET", help="A table or figure (variance_table5).")
     ],
     row: Annotated[
-        str,
+        str | None,
         typer.Argument(
-            metavar="ROW", help="The row's label; its group may be left out where no other has it."
+            metavar="ROW",
+            help="The row's label; its group may be left out where no other has it.",
+            show_default=False,
         ),
-    ],
-    column: Annotated[str, typer.Argument(metavar="COLUMN", help="The column's label, likewise.")],
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Argument(metavar="COLUMN", help="The column's label, likewise.", show_default=False),
+    ] = None,
     changes: Annotated[
         list[str] | None,
         typer.Option(
@@ -43,8 +48,9 @@ def why(
 ) -> None:
     """Tell where one cell's number comes from.
 
-    Prints the printed and the measured value, the claims that use the cell, the measurement, the
-    trainings, and the recipe with the file and line of each value.
+    Prints the printed, the measured and the published value, the claims that use the cell, the
+    measurement, the trainings, and the recipe with the file and line of each value. Where the cell
+    is not measured here, measurement, trainings and claims are those that are published.
 
     \b
     vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16
@@ -56,6 +62,10 @@ def why(
     if device and not changes:
         raise VitrailError("--device is for the price of a change; add --set FIELD=VALUE")
     catalog = open_catalog(scale, runs, results)
+    if row is None or column is None:
+        raise VitrailError(
+            f"why needs a row and a column of {target}; `vitrail show {target}` lists them"
+        )
     cell = find_cell(catalog, target, row, column)
     origin = origin_of(cell, catalog)
     change = price_changes(cell, catalog, changes, device) if changes else None

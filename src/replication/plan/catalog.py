@@ -758,7 +758,8 @@ class Catalog:
         ]
         raise VitrailError(
             f"scale '{self.scale.name}' does not make '{name}'; give one of the scales that do "
-            f"(--config scale=NAME, or --scale NAME): {', '.join(others) or 'there is none'}"
+            f"(snakemake --config scale=NAME, vitrail --scale NAME): "
+            f"{', '.join(others) or 'there is none'}"
         )
 
 

@@ -22,6 +22,7 @@ from vitrail.errors import VitrailError, did_you_mean
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
+_INTEGER = "tag:yaml.org,2002:int"
 DEEPEST = 100  # lists and mappings within one another
 
 
@@ -68,13 +69,13 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 class _Loader(_Base):
-    """Reads mappings as `Placed`, and the booleans of YAML 1.2: true and false.
+    """Reads mappings as `Placed`, and the booleans and integers of YAML 1.2.
 
-    To YAML 1.1 the key `on` and the value no are booleans, too.
+    To YAML 1.1 the key `on` and the value no are booleans, too, and 12:00:00 is a number.
     """
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER)]
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
 
@@ -135,6 +136,9 @@ class _Loader(_Base):
 
 _Loader.add_implicit_resolver(
     _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
+)
+_Loader.add_implicit_resolver(
+    _INTEGER, re.compile("^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")
 )
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
 
@@ -325,6 +329,10 @@ def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: 
     where = _with_line(where, data, first["loc"])
     if first["type"] == "extra_forbidden":
         known = _fields_at(model, place[:-1])
+        inside = [key for key in known if place[-1] in _fields_at(model, [*place[:-1], key])]
+        if inside:  # one level too high
+            nested = ".".join([*place[:-1], inside[0], place[-1]])
+            return f"{where}: unknown key '{field}'; did you mean '{nested}'?"
         return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known) if known else ''}"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = re.findall("'([^']*)'", first["ctx"]["expected"])

@@ -2,9 +2,11 @@ import json
 import shutil
 
 import pytest
+import torch
 
 from replication.commands.doctor import slurm, version_differences
 from replication.data.miniature import write_miniature
+from replication.partitions import PARTITIONS
 from replication.plan.datasets import load_registry
 from replication.plan.schema import as_yaml, read_yaml
 from tests.conftest import rows_of
@@ -97,6 +99,7 @@ PAPERS = ("octic", "position", "shift", "variance")
 @pytest.fixture
 def papers(root, checkout, monkeypatch):
     """A checkout of the four papers, with a cluster and of the data only miniatures of CIFAR."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
     checkout, scripts = checkout / "papers", checkout / "scripts"
     shutil.copytree(root / "configs", checkout / "configs")
     (checkout / "envs").mkdir()
@@ -125,6 +128,22 @@ def test_table_1_of_shift_needs_cifar_alone(papers, vitrail):
         "Nothing is missing for table1 at scale full."
         in vitrail("doctor", "table1", "--scale", "full").out
     )
+
+
+def test_a_build_of_torch_for_cpus_is_missing_where_trainings_run_on_gpus(
+    papers, vitrail, monkeypatch
+):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    done = vitrail("doctor", "table1", "--scale", "full")
+    assert (done.code, "make install TORCH=cuda" in done.out) == (1, True)
+
+
+def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
+    file = papers / PARTITIONS
+    file.parent.mkdir(parents=True)
+    file.write_text("partitions:\n  gpu: {max_runtime: two days}\n")
+    done = vitrail("doctor", "table1", "--scale", "full")
+    assert (done.code, f"{PARTITIONS}:2: 'partitions.gpu.max_runtime'" in done.out) == (1, True)
 
 
 def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):

@@ -11,7 +11,7 @@ from replication.commands.cost import (
     load_devices,
     training_images,
 )
-from replication.commands.estimate import device_seconds, runs_of_row
+from replication.commands.estimate import PROFILE, device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
 from replication.plan.catalog import load_catalog
 from tests.conftest import catalog_of, rows_of
@@ -118,7 +118,11 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     assert sentence.startswith("tiny/mixup takes ")
     assert "goes on from its checkpoints in up to 2 jobs" in sentence
     assert told(2, int(minutes / 2) + 1) == []
-    assert "in up to 4 jobs, so give Snakemake --retries 3" in told(2, int(minutes / 8) + 1)[0]
+    few = int(minutes / 8) + 1
+    assert "in up to 4 jobs; give Snakemake --retries 3" in told(2, few)[0]
+    (checkout / PROFILE).parent.mkdir(parents=True)
+    (checkout / PROFILE).write_text("retries: 3\n")
+    assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
 
 
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(

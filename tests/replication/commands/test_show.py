@@ -6,6 +6,7 @@ import shutil
 import pytest
 import yaml
 
+from replication.commands.results import published_folder
 from replication.plan.schema import as_yaml, read_yaml
 
 
@@ -193,3 +194,12 @@ def test_json_has_the_numbers(vitrail, write_results):
     plain = cells["Plain", "Top-1"]
     assert (plain["measured"], plain["std"], plain["printed"]) == (75.25, 0.5, 74.8)
     assert cells["Mixup", "Top-1"]["measured"] is None
+
+
+def test_a_target_that_is_published_and_not_made_here_names_the_published_file(
+    vitrail, publish, checkout
+):
+    catalog = publish()
+    shutil.rmtree(checkout / "results" / "laptop")
+    out = vitrail("show", "tiny_table1", "--scale", "laptop").out
+    assert f"{published_folder(catalog) / 'tiny' / 'table1.csv'}" in out

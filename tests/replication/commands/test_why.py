@@ -1,7 +1,11 @@
+import dataclasses
 import json
+import shutil
 
 import pytest
 
+from replication.commands.results import RECORDS, as_lines, published_folder, read_published
+from replication.evidence.comparison import read_cells
 from replication.ledger import read_record
 from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml, read_yaml
@@ -136,6 +140,42 @@ def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     assert told["measurement"]["sha256"] is None
     assert [training["sha256"] for training in told["trainings"]] == [None]
     assert "snakemake tiny_table1 --config scale=smoke" in vitrail(*CELL, *SMOKE).out
+
+
+def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publish, checkout):
+    """The record's digest is the one that the published table names."""
+    catalog = publish()
+    cells = read_cells(published_folder(catalog) / "tiny" / "table1.csv")
+    (digest,) = cells[(cells["row"] == "Plain") & (cells["column"] == "Top-1")]["measurement"]
+    here = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (here["origin"], here["measured"]) == ("here", here["published"])
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (told["origin"], told["measured"]) == ("published", None)
+    assert told["published"] == here["published"]
+    assert told["measurement"]["sha256"] == digest
+    for part in ("measurement", "trainings", "claims"):
+        assert told[part] == here[part]
+
+
+def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / RECORDS
+    records = read_published(path.parents[1])
+    own = catalog.paper("tiny").measurement("accuracy", "plain").path
+    older = {**records[own].outcome, "code": "0" * 16}
+    records[own] = dataclasses.replace(records[own], outcome=older)
+    path.write_text(as_lines(records.values()))
+    shutil.rmtree(checkout / "runs")
+    shown = vitrail(*CELL, "--scale", "laptop").out
+    assert f"{'0' * 16} (the code here is {catalog.node(own).code})" in shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["Plain"]])
+def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, arguments):
+    done = vitrail("why", "tiny_table1", *arguments, *SMOKE)
+    assert (done.code, "`vitrail show tiny_table1` lists them" in done.err) == (2, True)
 
 
 def test_a_training_is_named_before_its_measurement_is_taken(asked, make):

@@ -125,6 +125,7 @@ def test_the_hash_of_a_known_recipe_never_changes():
     ("changes", "sentence"),
     [
         ({"optimizer": {"lrr": 1}}, "unknown key 'optimizer.lrr'; did you mean 'lr'?"),
+        ({"epochs": 3}, "unknown key 'epochs'; did you mean 'schedule.epochs'?"),
         ({"modle": {}}, "unknown key 'modle'; did you mean 'model'?"),
         ({"schedule": {"epochs": "x", "epoch": 3}}, "unknown key 'schedule.epoch'; did you mean"),
         ({"precision": "fp8"}, "'precision' is 'fp8'"),
