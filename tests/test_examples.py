@@ -98,6 +98,12 @@ def test_an_example_prints_what_it_says(example):
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     CHECKS[example](done.stdout)
+    page = (ROOT / "docs" / "examples.md").read_text()
+    block = rf"/examples/{example}\.py\n```\n\nIt prints:\n\n```text\n(.*?)```"
+    (shown,) = re.findall(block, page, re.DOTALL)
+    CHECKS[example](shown)
+    without_numbers = [re.sub(r"\d[\d.e+-]*", "N", text) for text in (shown, done.stdout)]
+    assert without_numbers[0] == without_numbers[1]
 
 
 def test_functions_that_several_files_of_one_method_hold_are_the_same_text():

@@ -170,7 +170,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
     counts = told_evidence(count_evidence(claims_published(root, "laptop").reset_index()))
     text = (root / "docs" / "reproduce.md").read_text()
     assert f"Runs at scale laptop: {runs} done" in text
-    assert f"Claims, those on the same numbers counted once: {counts}" in text
+    assert f"Claims (those about the same numbers count once): {counts}" in text
 
 
 def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
@@ -284,6 +284,19 @@ def test_the_tutorial_shows_a_table_that_is_published(root):
         r"{include} \.\./(\S+)\n:start-after: \"(.+)\"", (root / "docs" / "tutorial.md").read_text()
     ).groups()
     assert (root / table).read_text().count(start) == 1
+
+
+def test_the_tutorial_shows_what_vitrail_why_prints(root, vitrail, monkeypatch):
+    monkeypatch.chdir(root)
+    text = (root / "docs" / "tutorial.md").read_text()
+    questions = re.findall(r"^    (vitrail why .+)$", text, re.M)
+    blocks = re.findall(r"```text\n(.*?)```", text, re.DOTALL)
+    assert len(questions) == len(blocks) == 2
+    for question, block in zip(questions, blocks, strict=True):
+        out = vitrail(*shlex.split(question)[1:], "--results", "results/none").out
+        for line in block.splitlines():
+            if not line.startswith("measured"):
+                assert f"\n{line}\n" in out
 
 
 def test_the_tutorials_questions_are_about_cells_that_there_are(root):

@@ -317,7 +317,7 @@ class Estimate:
             parts = [(row, runs_of_row(artifact, row)) for row in artifact.rows]
         rows = [
             (name, sum(len(run.seeds) for run in used), *device_seconds(used, self.costs))
-            for name, used in [*parts, ("total, shared runs counted once", self.runs)]
+            for name, used in [*parts, ("total, each run once", self.runs)]
         ]
         self._print_times("Training {} of one {}", (first, "runs"), rows)
         if self.ours:

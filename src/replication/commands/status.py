@@ -88,7 +88,7 @@ def status(
     _say_older(catalog)
     if not claims.empty:
         counts = told_evidence(count_evidence(claims))
-        say(f"Claims, those on the same numbers counted once: {counts}")
+        say(f"Claims (those about the same numbers count once): {counts}")
     for other, outcome in _beside(catalog).items():
         say(told_beside(outcome, name, other))
 

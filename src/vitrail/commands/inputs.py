@@ -137,7 +137,10 @@ def _files_below(folder: Path) -> Iterator[Path]:
 def require_device(device: str | None) -> str:
     """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    torch_device(device)
+    try:
+        torch.empty(0, device=torch_device(device))
+    except (AssertionError, RuntimeError):  # what torch raises depends on the kind of device
+        raise VitrailError(f"torch cannot use device '{device}' here: use 'cpu'") from None
     return device
 
 
@@ -162,7 +165,8 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         head = heads if isinstance(heads, str) else heads[0]
         if f"{head}.weight" not in weights:
             raise VitrailError(
-                f"{checkpoint} has no classifier '{head}' of {name}: give weights that have one"
+                f"{checkpoint} has no classifier '{head}', which {name} has: give the name of the "
+                "model that it was saved from, or weights with a classifier"
             )
         classes = {"num_classes": len(weights[f"{head}.weight"])}
         options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
@@ -172,9 +176,11 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
         reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
         remedies = [f"correct {'--checkpoint or ' if options else ''}the model's name"]
-        if isinstance(error, OSError):  # as those of huggingface_hub are
+        if name.startswith("local-dir:"):
+            remedies = ["name the folder of a model that timm's save_for_hf has written"]
+        elif isinstance(error, OSError):  # as those of huggingface_hub are
             remedies.append("run this once where there is a network")
-        if pretrained and not options:
+        if pretrained and ":" not in name and not options:
             remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
         raise VitrailError(
             f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"

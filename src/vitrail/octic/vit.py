@@ -374,12 +374,19 @@ def checkpoint_filter_fn(
     Weights that the paper's authors published must be of the model's own size.
 
     Raises:
-        VitrailError: published weights do not fit the model.
+        VitrailError: published weights do not fit the model, or weights are those of another kind
+            of model.
     """
     if any(name.endswith("patch_embed.lift8.conv_A1.weight") for name in state_dict):
         load_published(model, state_dict)
         return dict(model.state_dict())
     state = dict(state_dict)
+    if "pos_embed.weight" not in state:
+        raise VitrailError(
+            "the weights have no 'pos_embed.weight', so they are not those of an octic or "
+            "flip-equivariant ViT; give weights that such a model was saved with (a plain ViT's do "
+            "not fit)"
+        )
     positions, ours = state["pos_embed.weight"], model.get_parameter("pos_embed.weight")
     if positions.shape[1] == ours.shape[1] and positions.shape != ours.shape:
         state["pos_embed.weight"] = model.pos_embed.resampled(positions, model.grid_size[0])

@@ -56,7 +56,11 @@ def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> 
             _rename(adaptive, selection)
             return adaptive
     names = ", ".join(family.__name__ for family in FAMILIES)
-    raise VitrailError(f"a {type(model).__name__} cannot be made shift-equivariant; use a {names}")
+    raise VitrailError(
+        f"a {type(model).__name__} cannot be made shift-equivariant; give a classifier of the "
+        f"classes {names} (for feature maps create an adaptive model by its name, such as "
+        "'a_swin_tiny_patch4_window7_224', with features_only=True)"
+    )
 
 
 def _rename(adaptive: Any, selection: Selection) -> None:
@@ -91,7 +95,16 @@ def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: in
 
 
 def random_shifts(images: Tensor, shifts: int, seed: int) -> Group:
-    """Circular shifts of images ``(B, C, H, W)``: each element has an offset for each image."""
+    """Circular shifts of images ``(B, C, H, W)``: each element has an offset for each image.
+
+    Raises:
+        VitrailError: the images have another number of dimensions.
+    """
+    if images.ndim != 4:
+        raise VitrailError(
+            f"images have the shape {tuple(images.shape)}; give (B, C, H, W), and one image as "
+            "image[None]"
+        )
     generator = torch.Generator().manual_seed(seed)
     sides = torch.tensor(images.shape[2:])
     draws = torch.rand(shifts, len(images), 2, generator=generator, dtype=torch.float64)

@@ -205,7 +205,7 @@ def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrail):
     assert done.code == 0
     assert "two to three days per training" in done.out
     assert "NVIDIA A100" in done.out
-    assert "shared runs counted once" in done.out
+    assert "total, each run once" in done.out
     assert "1 run of zero epochs" in done.out
     assert "published weights of vit_tiny_patch16_224" in done.out
     assert "Dataset missing: dataset 'imagenet' is not in" in done.out

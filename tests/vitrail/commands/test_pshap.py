@@ -106,6 +106,7 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrail, photos):
         (["--model", "test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
         (["--model", "test_resnet"], "positions of ResNet cannot be permuted"),
         (["--model", "eva02_tiny_patch14_224"], "eva02_tiny_patch14_224 has no classes"),
+        (["--device", "xla"], "torch cannot use device 'xla' here: use 'cpu'"),
         (["--device", "gpu"], "device 'gpu' is unknown: use 'cpu' or 'cuda'"),
         (["--data", "nowhere"], "there is no folder nowhere: give --data a folder"),
     ],

@@ -7,7 +7,7 @@ import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, act, from_channels, transform
 from vitrail.octic.invariants import INVARIANTS
-from vitrail.octic.vit import OcticVisionTransformer
+from vitrail.octic.vit import OcticVisionTransformer, checkpoint_filter_fn
 
 MICRO = {
     "img_size": 16,
@@ -224,6 +224,13 @@ def test_a_small_model_may_begin_with_larger_weights():
     ):
         assert 0.1 < model.get_parameter(name).std() < 0.3
     assert (model.get_parameter("blocks.0.attn.qkv.bias") == 0).all()
+
+
+def test_weights_of_a_plain_vit_are_refused_in_a_sentence():
+    model = timm.create_model("octic_d8_vit_small_patch16_224", depth=1)
+    plain = timm.create_model("vit_small_patch16_224", depth=1).state_dict()
+    with pytest.raises(VitrailError, match="those of an octic or"):
+        checkpoint_filter_fn(plain, model)
 
 
 def test_published_checkpoints_norm_has_its_own_eps():

@@ -247,6 +247,11 @@ def images():
     return torch.randn(4, 3, 8, 12, dtype=torch.float64)
 
 
+def test_an_image_without_a_batch_is_refused_in_a_sentence():
+    with pytest.raises(VitrailError, match=r"shape \(3, 8, 8\); give \(B, C, H, W\)"):
+        invariance_error(nn.Identity(), torch.zeros(3, 8, 8))
+
+
 def test_a_mean_over_the_image_is_invariant():
     """shift, Eq. 4."""
     assert invariance_error(Mean(), images()) < 1e-15
