@@ -24,7 +24,8 @@ def status(
 ) -> None:
     """Tell what is done at a scale and which claims held.
 
-    Prints a line for each table and figure, then runs, files and claims.
+    Prints a line for each table and figure that is done (every cell has a number) or partly done
+    (some measurements are taken, or some cells have no number), then claims, runs and files.
 
     \b
     vitrail status
@@ -65,8 +66,12 @@ def status(
     rows = [
         [target, entry["state"], *(entry["verdicts"][verdict] or None for verdict in VERDICTS)]
         for target, entry in found.items()
+        if entry["state"] != "missing"
     ]
-    table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+    if rows:
+        table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+    if missing := len(found) - len(rows):
+        say(f"Not begun: {missing} of {len(found)} tables and figures.")
     claims = claims_of(catalog, catalog.results)
     judged = claims[claims["status"] != "not run"].to_dict("records")
     if judged:
@@ -86,7 +91,7 @@ def status(
     else:
         say(f"No results yet: {catalog.snakemake('all')}")
     _say_older(catalog)
-    if not claims.empty:
+    if judged:
         counts = told_evidence(count_evidence(claims))
         say(f"Claims (those about the same numbers count once): {counts}")
     for other, outcome in _beside(catalog).items():

@@ -404,7 +404,7 @@ def _at_each_rate(left: Side, right: Side, standings: Standings) -> str:
         return ""
     ours, theirs = (model.rates for model in known)
     gaps = [f"{ours[rate] - theirs[rate]:+.1f} at {rate:g}" for rate in ours if rate in theirs]
-    return f" Held-out difference at each learning rate searched: {', '.join(gaps)}."
+    return f" In the search, both at one learning rate, on held-out images: {', '.join(gaps)}."
 
 
 def _numbers(sides: tuple[Side, Side]) -> list[Any]:

@@ -38,7 +38,10 @@ def closed(claim: Claim, models: Iterable[Standing | None], printed: Iterable[Pr
     for model in known:
         if model.twice > model.once + PLATEAU:
             gain = model.twice - model.once
-            return f"training is short: {model.searched} gains {gain:.1f} points from twice as long"
+            return (
+                f"training is short: {model.searched} gains {gain:.1f} points in the search from "
+                "twice as long"
+            )
     for model in known:
         chance = model.chance / 100
         error = 100 * math.sqrt(chance * (1 - chance) / model.images)

@@ -38,8 +38,8 @@ NOTES = {
         "neither confirm nor contradict it."
     ),
     "explained": (
-        "≈ Explained: differs from the printed number, which is to the last digit that of another "
-        "reading; the row or column of that reading is in the table, without a printed number."
+        "≈ Explained: differs from the printed number, but another reading of the text gives it to "
+        "the last digit; the table has a row or column for that reading, without a printed number."
     ),
     "outside": "‡ Outside: differs from the printed number by more than is allowed.",
     "within": "No mark beside a printed number: it agrees, the difference is allowed.",

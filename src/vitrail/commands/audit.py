@@ -72,7 +72,7 @@ def audit(
     import torch
 
     from vitrail.commands import audit_parts as parts
-    from vitrail.commands.audit_answers import answers
+    from vitrail.commands.audit_answers import Seen, answers
     from vitrail.commands.audit_page import page
     from vitrail.commands.inputs import Folder, create, find_images, require_device
     from vitrail.measures.context import without_tf32
@@ -117,19 +117,28 @@ def audit(
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
     batch_size = parts.list_images(audited, folder, identity, batch_size)
+    if folder.labelled:
+        say(f"Labels: {folder.told_labels()}")
     found: dict[str, parts.Part] = {}
     for name in parts.PARTS:
         found[name], batch_size = parts.measure_part(name, audited, batch_size)
-    weights = checkpoint or ("pretrained" if pretrained else "random")
+    own_weights = "own" if model.startswith("local-dir:") else "pretrained"
+    weights = checkpoint or (own_weights if pretrained else "random")
     origin = identity | {"weights_from": str(weights), "image_size": own}
     parts.write_table(found, origin, output / "audit.csv")
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
-    told = list(answers(found))
+    told = list(answers(found, Seen(parts.predicted_classes(audited), folder.available)))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [
-        (name, row["quantity"], row["condition"], f"{row['value']:.4g}", parts.interval(row))
+        (
+            name,
+            row["quantity"],
+            row["condition"],
+            f"{row['value']:.4g} {row['unit']}".rstrip(),
+            parts.interval(row),
+        )
         for name, part in found.items()
         for row in part.get("rows", [])
     ]

@@ -1,19 +1,22 @@
-"""The questions that an audit (`vitrail.commands.audit`) answers in a sentence.
+"""The questions that an audit (`vitrail.commands.audit`) answers.
 
-Each answer stands on rows of the audit, and beside a yardstick: what a paper prints for two models
-on ImageNet, or what a model keeps by its construction. Then it says where the number lies among the
-families of the cross table, if that is published.
+Each answer begins with yes or no and the limit between the two, and stands on rows of the audit.
+Beside it stands a yardstick: what a paper prints for models on ImageNet, or what a model keeps by
+its construction. A last paragraph says where the numbers lie among the families of the cross table,
+if that is published.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from scipy.stats import norm
 
 from vitrail.commands import count
-from vitrail.cross.placing import placed
+from vitrail.cross.placing import Place, place
 
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -25,7 +28,9 @@ content changes at the border, no model of the paper reaches it, and none is cal
 POSITION = 0.01
 """P-SHAP, between 0 and 1: a model with a larger share is said to use position."""
 ROUNDING = 1e-3
-"""The largest difference of two logits that is still owed to float32."""
+"""The largest difference of two logits that is still due to float32."""
+ONE_CLASS = 0.95
+"""Share of images: a model that predicts one class for more of them is told to its user."""
 YARDSTICKS = {
     "C-Cons.": {"Swin-T": 86.68, "A-Swin-T (Ours)": 99.98},
     "S-Cons.": {"Swin-T": 92.41, "A-Swin-T (Ours)": 93.24},
@@ -33,43 +38,93 @@ YARDSTICKS = {
 """Percent, as printed for ImageNet (shift, Table 2, by column)."""
 
 
-def answers(parts: Mapping[str, Part]) -> Iterator[str]:
+@dataclass(frozen=True)
+class Seen:
+    """The images of an audit.
+
+    Attributes:
+        predicted: the class that the model predicts for each image.
+        available: how many images the folder has.
+    """
+
+    predicted: Sequence[int]
+    available: int
+
+    def more(self, images: int | None = None) -> str:
+        """How to measure more images, or so many."""
+        if self.available > len(self.predicted) and self.available >= (images or 0):
+            return f"give --images {images or self.available}"
+        return f"add images to the folder, which has {self.available}"
+
+
+def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
     """Yield a paragraph for each question that the measured `parts`, by name, can answer."""
+    yield from _warning(seen)
+    places: dict[str, Place | None] = {}
     if rows := _rows(parts["Circular shifts"]):
         two, worst = [row for row in rows if row["quantity"] == "prediction stays"]
         (change,) = [row for row in rows if "largest difference" in row["quantity"]]
         exact = worst["value"] == 100 and change["value"] <= ROUNDING
         yield (
-            f"Is it consistent under shifts? {_verdict(two, exact)} Two circular shifts of an "
-            f"image have the same prediction for {_measured(two)}; under the worst of 16 shifts "
-            f"{worst['value']:.4g} % keep theirs. {_printed('C-Cons.')}"
-            f"{placed('C-Cons.', two['value'])}"
+            f"Is it consistent under shifts? {_verdict(two, exact, seen)} {_measured(two)} have "
+            f"the same prediction under two circular shifts, {worst['value']:.4g} % under all of "
+            f"16. {_printed('C-Cons.')}."
         )
+        places["under circular shifts"] = place("C-Cons.", two["value"])
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
         yield (
-            f"Also where shifts change the image's border? {_verdict(crops, exact=False)} Two "
-            f"crops of an image have the same prediction for {_measured(crops)}. "
-            f"{_printed('S-Cons.')}"
-            f"{placed('S-Cons.', crops['value'])}"
+            f"Also where shifts change the image's border? {_verdict(crops, False, seen)} "
+            f"{_measured(crops)} have the same prediction in two crops. {_printed('S-Cons.')}, so "
+            "no model of that paper is consistent here."
         )
+        places["in crops"] = place("S-Cons.", crops["value"])
     if rows := _rows(parts["Turns and mirrors"]):
         together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
         kept = together.pop("prediction stays")
         (equal,) = together.values()
+        verdict = _verdict(kept, equal["value"] == 100, seen)
         yield (
-            f"Is it consistent under turns and mirrors? {_verdict(kept, equal['value'] == 100)} "
-            f"All eight views of an image have the same prediction for {_measured(kept)}. "
-            "Yardstick: a D8 model of the octic paper keeps all predictions by its construction."
-            f"{placed('turns', kept['value'])}"
+            f"Is it consistent under turns and mirrors? {verdict} {_measured(kept)} have the same "
+            "prediction in all eight views. A D8 model of the octic paper keeps all predictions "
+            "by its construction."
         )
+        places["under turns and mirrors"] = place("turns", kept["value"])
     if rows := _rows(parts["P-SHAP"]):
         share = rows[0]
         yield (
-            f"Does it use position? {_uses_position(share)} P-SHAP, the share of a prediction "
-            f"that is owed to position, is {share['value']:.2g}{_interval(share)}. Yardstick: "
-            "about 0.2 for a ViT-Ti that was trained on ImageNet (position, Appendix H)."
-            f"{placed('P-SHAP', share['value'])}"
+            f"Does it use position? {_uses_position(share, seen)} P-SHAP is the share of a "
+            f"prediction that is due to position: {share['value']:.2g}{_interval(share)}, over the "
+            f"{share['images']} of {len(seen.predicted)} images that are predicted as labelled. "
+            "For a ViT-Ti that was trained on ImageNet it is about 0.2 (position, Appendix H)."
+        )
+        places["of P-SHAP"] = place("P-SHAP", share["value"])
+    yield from _placed(places)
+
+
+def _warning(seen: Seen) -> Iterator[str]:
+    """Say that nearly all images are predicted as one class: then much stays, whatever is done."""
+    (label, images), *_ = Counter(seen.predicted).most_common(1) or [(0, 0)]
+    if images > ONE_CLASS * len(seen.predicted):
+        yield (
+            f"Take care: {images} of {count(len(seen.predicted), 'image')} are predicted as one "
+            f"class, number {label}. A model that predicts one class for all images keeps its "
+            "prediction whatever is done to an image. If the images are of several classes, check "
+            "the weights, and the mean, standard deviation and size that the model expects."
+        )
+
+
+def _placed(places: Mapping[str, Place | None]) -> Iterator[str]:
+    """Say where numbers lie in the cross table, if they have a place there."""
+    found = {what: place for what, place in places.items() if place}
+    if found:
+        models = next(iter(found.values())).models
+        smaller = ", ".join(
+            f"{what} {place.smaller} of {place.others}" for what, place in found.items()
+        )
+        yield (
+            f"Of the models of the cross table ({models}, so a place among them is no grade) these "
+            f"have smaller numbers: {smaller}."
         )
 
 
@@ -77,30 +132,33 @@ def _rows(part: Part) -> list[Row]:
     return list(part.get("rows", []))
 
 
-def _verdict(kept: Row, exact: bool) -> str:
+def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
     """Whether a share of kept predictions is above `CONSISTENT`, as far as its interval tells.
 
     `exact`: no prediction changed, and no logit by more than rounding. A few images then suffice,
     as a model that is not consistent changes the logits of every image.
     """
-    if kept["low"] >= CONSISTENT or exact:
-        return "Yes."
+    if exact:
+        return "Yes: no prediction changed, and no logit by more than rounding."
+    if kept["low"] >= CONSISTENT:
+        return f"Yes: more than {CONSISTENT} % of images keep their prediction."
     if kept["high"] < CONSISTENT:
-        return "No."
+        return f"No: fewer than {CONSISTENT} % of images keep their prediction."
+    images, needed = count(kept["images"], "image"), _images_needed()
     return (
-        f"{count(kept['images'], 'image')} cannot tell: {CONSISTENT} % lies in the interval. "
-        f"{_images_needed()} images or more (--images) would settle it if all predictions stayed."
+        f"{images} cannot tell whether more than {CONSISTENT} % keep their prediction. If all do, "
+        f"{needed} images show it: {seen.more(needed)}."
     )
 
 
-def _uses_position(share: Row) -> str:
+def _uses_position(share: Row, seen: Seen) -> str:
     """Whether P-SHAP is above `POSITION`, as far as its interval tells."""
     if share["low"] is not None and share["low"] > POSITION:
-        return "Yes."
+        return f"Yes: P-SHAP is above {POSITION}."
     if share["high"] is not None and share["high"] <= POSITION:
-        return "No."
+        return f"No: P-SHAP is not above {POSITION}."
     images = count(share["images"], "image")
-    return f"{images} cannot tell whether it is above {POSITION}; measure more (--images)."
+    return f"{images} cannot tell whether P-SHAP is above {POSITION}: {seen.more()}."
 
 
 def _images_needed() -> int:
@@ -119,7 +177,4 @@ def _interval(row: Row) -> str:
 
 def _printed(column: str) -> str:
     plain, adaptive = YARDSTICKS[column].values()
-    return (
-        f"Yardstick: {plain} % for Swin-T and {adaptive} % for A-Swin-T, on ImageNet "
-        "(shift, Table 2)."
-    )
+    return f"On ImageNet Swin-T has {plain} % and A-Swin-T {adaptive} % (shift, Table 2)"

@@ -14,6 +14,7 @@ from typing import Any
 from matplotlib import rc_context
 from matplotlib.axes import Axes
 
+from vitrail.commands.audit_answers import CONSISTENT
 from vitrail.style import MARKERS, colour, figure, save, stamp
 
 Part = Mapping[str, Any]
@@ -60,7 +61,8 @@ def _bars(axes: Axes, title: str, *parts: Part) -> None:
     for place, value in enumerate(values):
         axes.text(102, place, f"{value:.1f}", va="center", fontsize=7)
     axes.invert_yaxis()
-    axes.set(xlim=(0, 100), xlabel="images whose prediction stays, %")
+    axes.axvline(CONSISTENT, color="#404040", linestyle="--", linewidth=0.8)
+    axes.set(xlim=(0, 100), xlabel=f"predictions that stay, % (dashed: {CONSISTENT})")
 
 
 def _position(axes: Axes, part: Part) -> None:

@@ -26,7 +26,7 @@ from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vitrail.commands import say
+from vitrail.commands import count, say
 from vitrail.commands.inputs import Folder, Listed
 from vitrail.cross.measures import (
     View,
@@ -59,6 +59,8 @@ TURNS = {
     "mrrr": "270°, mirrored",
 }
 KEPT = "prediction stays"
+IDENTITY = {"data": "images", "left_out": "images that cannot be read"}
+"""What of an audit's identity is called otherwise in sentences."""
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
@@ -136,14 +138,15 @@ def code_digest() -> str:
 def list_images(
     audited: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int
 ) -> int:
-    """Write ``images.json``, with predicted labels if need be; return the next batch size."""
+    """Write ``images.json``, with predicted classes; return the next batch size."""
     path = audited.data_root / "images.json"
     if path.is_file():
         begun = _read(path)["identity"]
         if changed := [key for key in identity if begun.get(key) != identity[key]]:
+            other = " and ".join(IDENTITY.get(key, key) for key in changed)
             raise VitrailError(
-                f"{path.parent} has an audit of other {' and '.join(changed)}: give another "
-                "--output, or delete that folder"
+                f"{path.parent} has an audit of other {other}: give another --output, or delete "
+                "that folder"
             )
         return batch_size
     shown = EvaluationSamples(folder, eval_transform(audited.recipe, audited.info))
@@ -158,8 +161,15 @@ def list_images(
         [str(image.resolve()), label if folder.labelled else guess]
         for (image, label), guess in zip(folder.samples, predicted, strict=True)
     ]
-    write_atomically(path, json.dumps({"identity": identity, "images": listed}, indent=1) + "\n")
+    content = {"identity": identity, "images": listed, "predicted": predicted}
+    write_atomically(path, json.dumps(content, indent=1) + "\n")
     return batch_size
+
+
+def predicted_classes(audited: Audited) -> list[int]:
+    """The class that the model predicts for each image, as `list_images` has written it."""
+    predicted: list[int] = _read(audited.data_root / "images.json")["predicted"]
+    return predicted
 
 
 def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, int]:
@@ -221,9 +231,11 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 
 def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
     if not audited.labelled:
+        listed = _read(audited.data_root / "images.json")["images"]
+        folders = len({Path(path).parent for path, _ in listed})
         raise VitrailError(
-            f"the images are not in folders of the model's {audited.info.classes} classes: "
-            "accuracy needs labels"
+            f"the images lie in {count(folders, 'folder')} and the model has "
+            f"{audited.info.classes} classes: accuracy needs a folder for each class"
         )
     found: Any = accuracy(audited, batch_size)
     names = {"top-1": "top1", "top-5": "top5"}

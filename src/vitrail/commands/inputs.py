@@ -64,10 +64,16 @@ class Folder(Listed):
         synsets = ImageNetInfo().label_names()
         names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
         self.labelled = len(names) == classes
+        self.names, self.available = names, len(found)
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
         chosen = (found[index] for index in evenly_spread(len(found), images))
         self.folder = folder
         super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
+
+    def told_labels(self, most: int = 12) -> str:
+        """The first labels with the names of their folders, to check their order."""
+        told = [f"{label} {name}" for label, name in enumerate(self.names[:most])]
+        return ", ".join([*told, *["..."] * (len(self.names) > most)])
 
     def leave_out_damaged(self, workers: int = 0) -> list[str]:
         """Decode every image once, drop those that cannot be read, and say why of each of them.

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
+from typing import NamedTuple
 
 PUBLISHED = Path(__file__).with_name("published.csv")
 FIELDS = ("scale", "row", "column", "value")
@@ -19,29 +20,31 @@ COLUMNS = {
     "P-SHAP": "P-SHAP",
 }
 """The table's columns, by the answers of an audit that they are beside."""
-MODELS = {"study": "small models on images of 16 pixels, so this is no grade"}
+MODELS = {"study": "small models on images of 16 pixels"}
 """What the rows of a scale are, where they are not models of published weights."""
 
 
-def placed(answer: str, value: float) -> str:
-    """Say where a value of an audit lies in the cross table, "" where none is published.
+class Place(NamedTuple):
+    """How many of some other models have a smaller number, and what models these are."""
+
+    smaller: int
+    others: int
+    models: str
+
+
+def place(answer: str, value: float) -> Place | None:
+    """Return where a value of an audit lies in the cross table, None where none is published.
 
     Args:
         answer: one of `COLUMNS`.
         value: in the column's unit.
     """
     if not PUBLISHED.is_file():
-        return ""
+        return None
     with PUBLISHED.open(newline="", encoding="utf-8") as file:
         rows = [row for row in csv.DictReader(file) if row["column"] == COLUMNS[answer]]
     if not rows:
-        return ""
-    others = [float(row["value"]) for row in rows]
-    smaller, equal = sum(other < value for other in others), others.count(value)
+        return None
     scale = rows[0]["scale"]
-    return (
-        f" Of the {len(rows)} models of the cross table (scale {scale}: "
-        f"{MODELS.get(scale, 'published weights')}), {smaller or 'none'} "
-        f"{'has' if smaller < 2 else 'have'} a smaller number"
-        f"{f', and {equal} the same' if equal else ''}."
-    )
+    smaller = sum(float(row["value"]) < value for row in rows)
+    return Place(smaller, len(rows), f"scale {scale}: {MODELS.get(scale, 'published weights')}")

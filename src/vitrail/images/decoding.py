@@ -53,5 +53,5 @@ def _decoding(what: str, path: str | Path) -> Iterator[None]:
         raise
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         raise VitrailError(
-            f"cannot read {what} {path} ({first_line(error)}); restore it"
+            f"cannot read {what} {path} ({first_line(error)}); replace it by a good copy"
         ) from error

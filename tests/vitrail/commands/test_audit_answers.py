@@ -6,18 +6,33 @@ import pytest
 
 from tests.conftest import ROOT
 from vitrail.commands import audit_parts as parts
-from vitrail.commands.audit_answers import CONSISTENT, YARDSTICKS, _images_needed, answers
+from vitrail.commands.audit_answers import (
+    CONSISTENT,
+    ONE_CLASS,
+    YARDSTICKS,
+    Seen,
+    _images_needed,
+    answers,
+)
 from vitrail.commands.audit_parts import KEPT
+from vitrail.cross import placing
 
 MEASURED = ("Circular shifts", "Standard shifts", "Turns and mirrors", "P-SHAP")
 TWO = "circular, two shifts"
+SEEN = Seen([0, 1] * 6, available=10**4)
 
 
-def told(**rows):
+@pytest.fixture(autouse=True)
+def without_a_cross_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(placing, "PUBLISHED", tmp_path / "published.csv")
+    return placing
+
+
+def told(seen=SEEN, **rows):
     """The answers from parts of which only some were measured."""
     found = {name: {"refused": "not this one"} for name in MEASURED}
     found |= {name.replace("_", " "): {"rows": of} for name, of in rows.items()}
-    return list(answers(found))
+    return list(answers(found, seen))
 
 
 def shifts(two, worst, images, change=1.0):
@@ -32,12 +47,12 @@ def shifts(two, worst, images, change=1.0):
 @pytest.mark.parametrize(
     ("two", "worst", "images", "change", "verdict"),
     [
-        (75, 50, 12, 1.0, "No."),
-        (98, 90, 5000, 1.0, "No."),  # the interval ends at 98.4 %
-        (99.5, 99, 10_000, 1.0, "Yes."),  # it begins at 99.3 %
+        (75, 50, 12, 1.0, "No: fewer"),
+        (98, 90, 5000, 1.0, "No: fewer"),  # the interval ends at 98.4 %
+        (99.5, 99, 10_000, 1.0, "Yes: "),  # it begins at 99.3 %
         (99, 98, 100, 1.0, "100 images cannot tell"),
         (100, 100, 50, 1.0, "50 images cannot tell"),  # from 92.9 %
-        (100, 100, 50, 1e-5, "Yes."),  # no logit moved
+        (100, 100, 50, 1e-5, "Yes: "),  # no logit moved
         (100, 98, 50, 1e-5, "50 images cannot tell"),  # another shift changed a prediction
     ],
 )
@@ -52,10 +67,10 @@ def test_so_many_images_settle_it():
     assert parts._share(KEPT, "", 100, needed)["low"] > CONSISTENT
     assert parts._share(KEPT, "", 100, needed - 1)["low"] < CONSISTENT
     (answer,) = told(Circular_shifts=shifts(100, 100, needed - 1))
-    assert f"{needed} images or more" in answer
+    assert f"If all do, {needed} images show it: give --images {needed}." in answer
 
 
-@pytest.mark.parametrize(("equal", "verdict"), [(100, "Yes."), (90, "20 images cannot tell")])
+@pytest.mark.parametrize(("equal", "verdict"), [(100, "Yes: "), (90, "20 images cannot tell")])
 def test_turns_are_judged_by_all_of_them(equal, verdict):
     rows = [
         parts._share(KEPT, "turned 90°", 50, 20),
@@ -64,11 +79,11 @@ def test_turns_are_judged_by_all_of_them(equal, verdict):
     ]
     (answer,) = told(Turns_and_mirrors=rows)
     assert answer.startswith(f"Is it consistent under turns and mirrors? {verdict}")
-    assert "for 100 % of 20 images" in answer
+    assert "100 % of 20 images" in answer
 
 
 @pytest.mark.parametrize(
-    ("crops", "verdict"), [(50, "No."), (99.9, "Yes."), (98.95, "5000 images cannot tell")]
+    ("crops", "verdict"), [(50, "No: fewer"), (99.9, "Yes: "), (98.95, "5000 images cannot tell")]
 )
 def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
     (answer,) = told(Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", crops, 5000)])
@@ -78,8 +93,8 @@ def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
 @pytest.mark.parametrize(
     ("low", "high", "verdict"),
     [
-        (0.42, 0.46, "Yes."),
-        (0.0, 0.005, "No."),
+        (0.42, 0.46, "Yes: P-SHAP is above 0.01."),
+        (0.0, 0.005, "No: P-SHAP is not above 0.01."),
         (0.0, 0.02, "8 images cannot tell"),
         (None, None, "8 images cannot tell"),  # one image has no interval
     ],
@@ -87,8 +102,39 @@ def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
 def test_position_is_used_where_the_interval_says_so(low, high, verdict):
     row = parts._number("P-SHAP", "", 0.44, 8) | {"low": low, "high": high}
     nothing = {name: {} for name in MEASURED}
-    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}})
+    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, SEEN)
     assert answer.startswith(f"Does it use position? {verdict}")
+    assert "over the 8 of 12 images that are predicted as labelled" in answer
+
+
+@pytest.mark.parametrize(
+    ("available", "remedy"),
+    [(50, "add images to the folder, which has 50"), (5000, "give --images 381")],
+)
+def test_more_images_are_asked_of_the_command_or_of_the_folder(available, remedy):
+    (answer,) = told(Seen([0, 1] * 25, available), Circular_shifts=shifts(100, 100, 50))
+    assert f"{_images_needed()} images show it: {remedy}." in answer
+
+
+@pytest.mark.parametrize(("others", "warned"), [(0, True), (4, True), (6, False)])
+def test_a_model_that_predicts_one_class_is_told(others, warned):
+    predicted = [7] * (100 - others) + [*range(others)]
+    assert ((100 - others) / 100 > ONE_CLASS) == warned
+    first, *_ = told(Seen(predicted, 100), Circular_shifts=shifts(100, 100, 100, change=0))
+    assert first.startswith(f"Take care: {100 - others} of 100 images") == warned
+
+
+def test_a_place_in_the_cross_table_is_told_once(without_a_cross_table):
+    rows = [("a", 50), ("b", 90)]
+    lines = [f"study,{row},Shifted / circular,{value}" for row, value in rows]
+    lines += [f"study,{row},Shifted / crops,{value}" for row, value in rows]
+    without_a_cross_table.PUBLISHED.write_text("\n".join(["scale,row,column,value", *lines]))
+    *_, last = told(
+        Circular_shifts=shifts(75, 50, 12),
+        Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", 95, 12)],
+    )
+    assert last.startswith("Of the models of the cross table (scale study: small models on images")
+    assert last.endswith("smaller numbers: under circular shifts 1 of 2, in crops 2 of 2.")
 
 
 def test_what_was_not_measured_has_no_answer():
