@@ -8,6 +8,7 @@ minutes.
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -74,6 +75,17 @@ class PartitionFile(Strict):
                     f"limits of '{name}' must be a mapping; without any: '{name}: {{}}'"
                 )
         return partitions
+
+
+def longest(partitions: Iterable[Partition], gpus: int) -> float:
+    """Return the most minutes that the partitions give which have so many GPUs.
+
+    Of a job without a GPU these are the partitions without one, where there is any.
+    """
+    suitable = [partition for partition in partitions if partition.limits.max_gpu >= gpus]
+    if not gpus:
+        suitable = [partition for partition in suitable if not partition.limits.max_gpu] or suitable
+    return max((partition.limits.max_runtime for partition in suitable), default=math.inf)
 
 
 def read_partitions(path: Path = PARTITIONS) -> list[Partition]:

@@ -3,7 +3,7 @@
 import pytest
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 
-from replication.partitions import PARTITIONS, Limits, read_partitions
+from replication.partitions import PARTITIONS, Limits, longest, read_partitions
 from vitrail.errors import VitrailError
 
 
@@ -58,3 +58,14 @@ def test_a_mistake_is_told_with_its_place_and_what_to_write(file, text, sentence
         read_partitions(file)
     assert str(file) in str(error.value)
     assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(("gpus", "minutes"), [(0, 30), (4, 600), (8, 60), (16, float("inf"))])
+def test_the_longest_is_of_the_partitions_that_have_the_gpus(gpus, minutes):
+    partitions = [
+        Partition("cpu", PartitionLimits(max_runtime=30)),
+        Partition("long", PartitionLimits(max_runtime=600, max_gpu=4)),
+        Partition("short", PartitionLimits(max_runtime=60, max_gpu=8)),
+    ]
+    assert longest(partitions, gpus) == minutes
+    assert longest(partitions[1:], 0) == 600

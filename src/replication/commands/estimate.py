@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal as size
+from snakemake_executor_plugin_slurm.partitions import Partition
 
 from replication.commands.cost import (
     ZERO,
@@ -33,6 +33,7 @@ from replication.commands.state import (
     training_state,
     weights_needed,
 )
+from replication.partitions import PARTITIONS, PROFILE, longest, read_partitions
 from replication.plan.catalog import Catalog
 from replication.plan.parts import Artifact, Measurement, Run, with_sources
 from replication.plan.schema import read_mapping
@@ -41,7 +42,6 @@ from vitrail.provenance import duration
 
 LONG = 86400  # seconds: a training that takes longer may rather take several nodes
 NODES = (1, 2, 4)
-PROFILE = Path("workflow/profiles/slurm/config.yaml")
 LEAST = 0.01  # smaller numbers are not told apart
 
 
@@ -273,9 +273,9 @@ class Estimate:
         sentences = []
         for node, seconds in times:
             resources = self.catalog.resources(node)
-            if seconds is None or seconds.high <= 60 * resources.runtime:
+            limit = 60 * min(resources.runtime, longest(self._partitions, resources.gpus))
+            if seconds is None or seconds.high <= limit:
                 continue
-            limit = 60 * resources.runtime
             if isinstance(node, Run):
                 what, jobs = node.name, math.ceil(seconds.high / limit)
                 remedy = f"it goes on from its checkpoints in up to {jobs} jobs; " + self._retries(
@@ -299,9 +299,17 @@ class Estimate:
             )
         return sentences
 
+    @cached_property
+    def _partitions(self) -> list[Partition]:
+        """The partitions of the profile slurm, by which a job's time is cut; none on a CPU."""
+        file = self.catalog.root / PARTITIONS
+        if self.catalog.scale.device == "cpu" or not file.is_file():
+            return []
+        return read_partitions(file)
+
     def _retries(self, jobs: int, instead: str) -> str:
         """How to let a node take so many jobs, or what to give `instead`, for one or fewer."""
-        profile = self.catalog.root / PROFILE
+        profile = self.catalog.root / PROFILE / "config.yaml"
         allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
         if jobs - 1 <= allowed:
             return f"the profile's retries: {allowed} are enough"

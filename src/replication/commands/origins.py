@@ -159,8 +159,8 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     }
 
 
-def _measurement_path(cell: Cell, records: Records) -> tuple[Path, str] | None:
-    """The record of a cell's measurement, and the key of its value there."""
+def _shown(cell: Cell, records: Records) -> tuple[Path, str] | None:
+    """The record that a cell shows, and the key of its value there; None where it shows none."""
     for shown in records.rendering.cells:
         if (shown.row, shown.column) == (cell.row, cell.column) and shown.measurement:
             return shown.measurement, shown.key
@@ -169,7 +169,7 @@ def _measurement_path(cell: Cell, records: Records) -> tuple[Path, str] | None:
 
 def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
     """The number that the record of the cell's measurement gives, and the verdict on it."""
-    shown = _measurement_path(cell, records)
+    shown = _shown(cell, records)
     record = records.read(shown[0]) if shown else None
     if shown is None or record is None:
         return None
@@ -218,7 +218,7 @@ def _measurement(cell: Cell, catalog: Catalog, records: Records) -> dict[str, An
     ``code`` is the digest of the code that took it, ``code_here`` that of the code of this checkout
     where the same measurement is planned.
     """
-    if (shown := _measurement_path(cell, records)) is None:
+    if (shown := _shown(cell, records)) is None:
         return None
     path, key = shown
     record, node = records.read(path), records.node(path)
@@ -256,7 +256,7 @@ def _made(record: Record | None, facts: Sequence[Mapping[str, Any]]) -> dict[str
 
 def _trainings(cell: Cell, records: Records) -> list[dict[str, Any]]:
     """The trainings that a cell's measurement rests on, each after those that it starts from."""
-    shown = _measurement_path(cell, records)
+    shown = _shown(cell, records)
     measurement = records.node(shown[0]) if shown else None
     if measurement is None:
         return []

@@ -11,8 +11,9 @@ from replication.commands.cost import (
     load_devices,
     training_images,
 )
-from replication.commands.estimate import PROFILE, device_seconds, runs_of_row
+from replication.commands.estimate import device_seconds, runs_of_row
 from replication.commands.state import runs_behind, share_left
+from replication.partitions import PARTITIONS, PROFILE
 from replication.plan.catalog import load_catalog
 from tests.conftest import catalog_of, rows_of
 
@@ -120,9 +121,21 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     assert told(2, int(minutes / 2) + 1) == []
     few = int(minutes / 8) + 1
     assert "in up to 4 jobs; give Snakemake --retries 3" in told(2, few)[0]
-    (checkout / PROFILE).parent.mkdir(parents=True)
-    (checkout / PROFILE).write_text("retries: 3\n")
+    (checkout / PROFILE).mkdir(parents=True)
+    (checkout / PROFILE / "config.yaml").write_text("retries: 3\n")
     assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
+
+
+def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, checkout):
+    (checkout / PROFILE).mkdir(parents=True)
+    file = checkout / PARTITIONS
+    for longest, jobs in ((10**5, 0), (1, 1)):
+        limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_runtime": longest}}
+        file.write_text(json.dumps({"partitions": limits}))
+        out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+        told = json.loads(out)["over_time_limit"]
+        assert bool(told) == bool(jobs)
+        assert all("its time limit is 1 min" in sentence for sentence in told)
 
 
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(
