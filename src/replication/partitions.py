@@ -8,11 +8,19 @@ minutes.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, NonNegativeFloat, NonNegativeInt, field_validator
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    field_validator,
+)
 from snakemake_executor_plugin_slurm import WorkflowError
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
@@ -26,12 +34,17 @@ LONGEST = 365 * 24 * 60  # minutes; more is no limit that a person meant
 
 def _minutes(value: Any) -> float:
     """The minutes that the executor reads in a time limit; raises ValueError where it would err."""
-    how = "write minutes, such as 2880, or a time, such as 2-00:00:00"
+    how = "write minutes, such as 2880, or a time, such as 2-00:00:00 or 12:00:00"
+    # Of two numbers, 30:00, SLURM takes the first for minutes, and the executor for hours.
+    if isinstance(value, bool) or re.fullmatch(r"\d+:\d+", str(value)):
+        raise ValueError(how)
+    if value == math.inf:
+        return math.inf
     try:
         minutes = parse_time_to_minutes(value)
-    except (WorkflowError, TypeError):
+    except (WorkflowError, TypeError, ValueError, OverflowError):
         raise ValueError(how) from None
-    if isinstance(value, bool) or not 0 < minutes <= LONGEST:
+    if not 0 < minutes <= LONGEST:
         raise ValueError(how)
     return float(minutes)
 
@@ -56,7 +69,9 @@ class Limits(Strict):
     supports_mpi: bool = True
     max_mpi_tasks: Number = math.inf
     available_constraints: list[str] | None = None
-    cluster: str | None = None
+    cluster: str | None = Field(
+        None, validation_alias=AliasChoices("cluster", "clusters", "slurm_cluster")
+    )
 
 
 class PartitionFile(Strict):
@@ -78,14 +93,19 @@ class PartitionFile(Strict):
 
 
 def longest(partitions: Iterable[Partition], gpus: int) -> float:
-    """Return the most minutes that the partitions give which have so many GPUs.
+    """Return the most minutes that the partitions give which have so many GPUs."""
+    suitable = [partition for partition in partitions if partition.limits.max_gpu >= gpus]
+    return most(suitable, "runtime", gpus)
+
+
+def most(suitable: Sequence[Partition], resource: str, gpus: int) -> float:
+    """Return the most of a resource that partitions give which are suitable for a job.
 
     Of a job without a GPU these are the partitions without one, where there is any.
     """
-    suitable = [partition for partition in partitions if partition.limits.max_gpu >= gpus]
     if not gpus:
         suitable = [partition for partition in suitable if not partition.limits.max_gpu] or suitable
-    return max((partition.limits.max_runtime for partition in suitable), default=math.inf)
+    return max((getattr(p.limits, f"max_{resource}") for p in suitable), default=math.inf)
 
 
 def read_partitions(path: Path = PARTITIONS) -> list[Partition]:

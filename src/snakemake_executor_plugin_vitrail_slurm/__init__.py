@@ -13,6 +13,7 @@ It differs from the executor that it extends in what it does about a cluster's f
   attempt. After an end out of memory a job asks for twice as much.
 """
 
+import os
 import re
 import shlex
 import shutil
@@ -22,6 +23,7 @@ from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from os import stat
+from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
 
@@ -32,7 +34,7 @@ from snakemake_executor_plugin_slurm.partitions import parse_gpu_requirements
 from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
 
 from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
-from replication.partitions import read_partitions
+from replication.partitions import most, read_partitions
 from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
@@ -129,6 +131,7 @@ class Executor(SlurmExecutor):
         self._courses: dict[Any, Course] = defaultdict(Course)
         self._refused: deque[Any] = deque()  # jobs that SLURM takes later
         self._refusals = 0  # in a row
+        self._partition_file: Any = None
         self._idle_since: float | None = None  # when there was no job in the queue, and a refusal
         self._put_off: list[tuple[float, Any]] = []  # jobs with the time when they are submitted
         self._submitted: set[str] = set()
@@ -149,14 +152,15 @@ class Executor(SlurmExecutor):
                 "SLURM's sbatch is not on the PATH: run this where jobs are submitted (mostly a "
                 "login node), or leave out --profile slurm to compute on this machine"
             )
-        file = self.workflow.executor_settings.partition_config
+        given = self.workflow.executor_settings.partition_config
+        file = given or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
         try:
-            partitions = read_partitions(file) if file else None
+            partitions = read_partitions(Path(file)) if file else None
         except VitrailError as error:
             raise WorkflowError(str(error)) from None
         super().__post_init__(test_mode)
         if partitions:
-            self._partitions = partitions
+            self._partitions, self._partition_file = partitions, file
         self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
         self._failures = self.slurm_logdir.resolve() / "failures"
         self._excluded = set(self._failed_nodes)  # by the settings, not because jobs failed there
@@ -186,8 +190,8 @@ class Executor(SlurmExecutor):
         if memory := self._courses[job].memory:
             most = self._most(job, "mem_mb")
             _ask_for(job, "mem_mb", max(job.resources.mem_mb, int(min(memory, most))))
-        file = self.workflow.executor_settings.partition_config
-        self._cut(job, self._most(job, "runtime"), f"the partitions in {file} that suit it")
+        where = f"the partitions in {self._partition_file} that suit it"
+        self._cut(job, self._most(job, "runtime"), where)
         argument = super().get_partition_arg(job)
         if argument:
             partition = shlex.split(argument)[-1]
@@ -261,17 +265,12 @@ class Executor(SlurmExecutor):
         return not FINAL_REFUSAL.search(said)
 
     def _most(self, job: Any, resource: str) -> float:
-        """The most of a resource that partitions give which are suitable for all else.
-
-        Of a job without a GPU these are the partitions without one, where there is any.
-        """
+        """The most of a resource that partitions give which are suitable for all else."""
         wanted = job.resources.get(resource)
         _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
         _ask_for(job, resource, wanted)
-        if not parse_gpu_requirements(job)[0]:
-            suitable = [p for p in suitable if not p.limits.max_gpu] or suitable
-        return max((getattr(p.limits, f"max_{resource}") for p in suitable), default=float("inf"))
+        return most(suitable, resource, parse_gpu_requirements(job)[0])
 
     def _cut(self, job: Any, limit: float, where: str) -> None:
         wanted = job.resources.get("runtime")

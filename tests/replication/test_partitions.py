@@ -19,6 +19,12 @@ def test_the_profiles_own_file_is_right(root):
     ]
 
 
+def test_a_cluster_has_the_names_that_the_executor_takes(file):
+    for name in ("cluster", "clusters", "slurm_cluster"):
+        file.write_text(f"partitions:\n  gpu: {{{name}: here}}\n")
+        assert read_partitions(file) == [Partition("gpu", PartitionLimits(), "here")]
+
+
 def test_limits_are_those_that_the_executor_knows():
     known = {*PartitionLimits.__dataclass_fields__}
     assert {*Limits.model_fields} == known | {"cluster"}
@@ -26,7 +32,14 @@ def test_limits_are_those_that_the_executor_knows():
 
 @pytest.mark.parametrize(
     ("written", "minutes"),
-    [("90", 90), ("12:00:00", 720), ("'12:00:00'", 720), ("2-00:00:00", 2880), ("0:30:00", 30)],
+    [
+        ("90", 90),
+        ("12:00:00", 720),
+        ("'12:00:00'", 720),
+        ("2-00:00:00", 2880),
+        ("0:30:00", 30),
+        (".inf", float("inf")),
+    ],
 )
 def test_a_time_is_read_as_slurm_writes_it(file, written, minutes):
     """To YAML 1.1 12:00:00 is the number 43200."""
@@ -49,7 +62,10 @@ def test_a_time_is_read_as_slurm_writes_it(file, written, minutes):
         ),
         ("partitions:\n  gpu: {max_gpu: eight}\n", ":2: 'partitions.gpu.max_gpu' is 'eight'"),
         ("partitions:\n  gpu: {max_runtime: two days}\n", "'two days': write minutes"),
-        ("partitions:\n  gpu: {max_runtime: 0}\n", "write minutes"),
+        *(
+            (f"partitions:\n  gpu: {{max_runtime: {wrong}}}\n", "write minutes")
+            for wrong in ("0", "30:00", ".nan", "true", "-.inf", "99999999")
+        ),
     ],
 )
 def test_a_mistake_is_told_with_its_place_and_what_to_write(file, text, sentence):

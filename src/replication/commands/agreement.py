@@ -234,9 +234,9 @@ def told_published(catalog: Catalog) -> str:
     nodes = [record.node for record in read_published(folder).values()]
     rendered = sum(isinstance(node, RenderingNode) for node in nodes)
     return (
-        f"Checked: {rendered} tables and figures in {folder}/ are, byte by byte, what the "
-        f"{count(len(nodes) - rendered, 'record')} of measurements and trainings there give, and "
-        "as they were committed. No training and no measurement was repeated."
+        f"Checked: {count(rendered, 'artifact')} in {folder}/, byte by byte what the "
+        f"{count(len(nodes) - rendered, 'record')} of measurements and trainings there give. No "
+        "training and no measurement was repeated."
     )
 
 

@@ -141,7 +141,8 @@ def _software(root: Path) -> dict[str, Any]:
 def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    from replication.commands.state import usable_cores
+
     reachable, answer = slurm()
     free = {}
     absent = []
@@ -152,7 +153,7 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
             absent.append(str(folder))
     return {
         "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
-        "cpu_cores": cores,
+        "cpu_cores": usable_cores(),
         "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
         "slurm": {"reachable": reachable, "answer": answer},
         "free_bytes": free,
@@ -212,7 +213,7 @@ def _missing(
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
     if catalog.scale.device != "cpu":
-        yield from _missing_for_gpus()
+        yield from _missing_for_gpus(catalog.root)
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
     for dataset in record["data"]:
@@ -220,7 +221,7 @@ def _missing(
             yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
 
 
-def _missing_for_gpus() -> Iterator[str]:
+def _missing_for_gpus(root: Path) -> Iterator[str]:
     """What is wrong with torch or the partition file, where trainings run on GPUs."""
     import torch
 
@@ -229,11 +230,11 @@ def _missing_for_gpus() -> Iterator[str]:
     if not (torch.version.cuda or torch.version.hip):
         yield (
             f"a torch for GPUs ({torch.__version__} is for CPUs): "
-            "rm -r .venv && make install TORCH=cuda"
+            "rm -rf .venv && make install TORCH=cuda"
         )
-    if PARTITIONS.is_file():
+    if (root / PARTITIONS).is_file():
         try:
-            read_partitions()
+            read_partitions(root / PARTITIONS)
         except VitrailError as error:
             yield str(error)
 

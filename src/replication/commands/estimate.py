@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -31,6 +30,7 @@ from replication.commands.state import (
     share_left,
     state_of,
     training_state,
+    usable_cores,
     weights_needed,
 )
 from replication.partitions import PARTITIONS, PROFILE, longest, read_partitions
@@ -285,6 +285,8 @@ class Estimate:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
                 minutes = math.ceil(seconds.high / 60)
                 longer = f"its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+                if minutes > longest(self._partitions, resources.gpus):
+                    longer = f"it a partition with a longer max_runtime ({PARTITIONS})"
                 remedy = f"give {longer}"
                 if keeps_rows(node.function):
                     jobs = math.ceil(seconds.high / limit)
@@ -352,14 +354,17 @@ class Estimate:
             )
         if others:
             say(f"Not priced: {', '.join(others)}.")
-        if self.catalog.scale.device == "cpu" and (cores := os.cpu_count()):
+        if self.costs.device.match == "cpu:":
+            cores = usable_cores()
             left = device_seconds(self.runs, self.costs)[1] + sum_evaluations(priced.values())[2]
             told = between(left.times(1 / cores), duration)
             say(
                 f"Trainings and evaluations still to do, divided among the {cores} cores of this "
-                f"machine: {told}. Benchmarks, drawing and the start of processes are not counted."
+                f"machine: {told}. Benchmarks, drawing and the start of processes are not counted.",
+                "",
             )
-        say("")
+        elif priced or others:
+            say("")
 
     def _print_limits(self) -> None:
         if self.too_long:

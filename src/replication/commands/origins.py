@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from replication.commands.results import (
     read_published,
 )
 from replication.evidence.comparison import VERDICTS, as_measured, compare
-from replication.evidence.numbers import MARKS, entry_of, format_interval, short_commit
+from replication.evidence.numbers import entry_of, format_interval, short_commit
 from replication.ledger import AGAIN, Record, read_record
 from replication.plan.catalog import Catalog
 from replication.plan.claims import EVERY_ROW, Claim
@@ -116,11 +116,16 @@ def _records_here(named: NamedCell, catalog: Catalog) -> Records:
     return Records(read_record, planned, rendering, catalog.results)
 
 
-def _published_records(named: NamedCell, catalog: Catalog) -> Records:
-    folder = published_folder(catalog)
-    records = read_published(folder)
-    rendering = published_node(named.artifact, catalog, records)
-    return Records(records.get, lambda _: None, rendering, folder)
+def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
+    """The published records, none where one is damaged, and what is wrong with it."""
+    folder, faults = published_folder(catalog), []
+    records: dict[Path, Record] = {}
+    try:
+        records = read_published(folder)
+    except VitrailError as error:
+        faults.append(str(error))
+    rendering = published_node(named.artifact, catalog, records.values())
+    return Records(records.get, lambda _: None, rendering, folder), faults
 
 
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
@@ -130,11 +135,12 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     here, the published ones; ``origin`` says which.
 
     Raises:
-        VitrailError: a record or a file of results is damaged.
+        VitrailError: a record of here or a file of results is damaged.
     """
     artifact, cell = named.artifact, named.cell
     printed = cell.printed
-    here, published = _records_here(named, catalog), _published_records(named, catalog)
+    here = _records_here(named, catalog)
+    published, faults = _published_records(named, catalog)
     numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
     made_here = bool(numbers["measured"] or not numbers["published"])
     records = here if made_here else published
@@ -155,7 +161,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "measurement": _measurement(cell, catalog, records),
         "trainings": _trainings(cell, records),
         "recipe": _recipe(named, catalog),
-        "faults": _faults(named, catalog),
+        "faults": [*faults, *_faults(named, catalog)],
     }
 
 
@@ -179,7 +185,8 @@ def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
     )
     names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
     values = {name: None if pd.isna(found[name]) else found[name] for name in names}
-    return {**values, "text": entry_of(cell, found).measured.text}
+    number = replace(entry_of(cell, found).measured, mark="")  # the verdict is told in words
+    return {**values, "text": number.text}
 
 
 def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
@@ -333,7 +340,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     if recipe := origin["recipe"]:
         if not origin["trainings"]:  # which end with an empty line
             say("")
-        heading(f"Recipe {recipe['name']}: {recipe['folder']}")
+        now = " as it is planned now" if origin["origin"] == "published" else ""
+        heading(f"Recipe {recipe['name']}{now}: {recipe['folder']}")
         for value in recipe["values"]:
             say(f"{line_of_yaml(value['field'], value['value']):<40}  # {value['place']}")
         say("The other fields have their defaults.")
@@ -341,8 +349,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """A measured value with its spread, its interval and its verdict."""
-    text = measured["text"].rstrip("".join(MARKS.values()))  # the verdict is told in words
-    parts = [f"{text} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
+    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
     if measured["ci_low"] is not None:
         parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])

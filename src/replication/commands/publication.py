@@ -336,7 +336,7 @@ def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Rec
     Raises:
         VitrailError: a file of results is damaged.
     """
-    nodes = [published_node(artifact, catalog, records) for artifact in catalog.artifacts]
+    nodes = [published_node(artifact, catalog, records.values()) for artifact in catalog.artifacts]
     return results_of(catalog.report_node, nodes, folder, records.get)
 
 

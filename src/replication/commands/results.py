@@ -131,12 +131,15 @@ def read_published(folder: Path) -> dict[Path, Record]:
 
 
 def published_node(
-    artifact: Artifact, catalog: Catalog, records: Mapping[Path, Record]
+    artifact: Artifact, catalog: Catalog, records: Iterable[Record]
 ) -> RenderingNode:
     """The node of what is published of an artifact, which may be planned otherwise by now."""
+    nodes = (record.node for record in records)
     planned = catalog.rendering_node(artifact)
-    record = records.get(planned.output)
-    return record.node if record and isinstance(record.node, RenderingNode) else planned
+    published = (
+        node for node in nodes if isinstance(node, RenderingNode) and node.target == artifact.target
+    )
+    return next(published, planned)
 
 
 def as_lines(records: Iterable[Record]) -> str:

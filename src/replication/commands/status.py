@@ -24,8 +24,8 @@ def status(
 ) -> None:
     """Tell what is done at a scale and which claims held.
 
-    Prints a line for each table and figure that is done (every cell has a number) or partly done
-    (some measurements are taken, or some cells have no number), then claims, runs and files.
+    Prints a line for each table and figure that is done (every cell was measured) or partly done
+    (some measurements are taken, or some cells were not measured), then claims, runs and files.
 
     \b
     vitrail status

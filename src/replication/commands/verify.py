@@ -92,7 +92,7 @@ def verify(
 
             tell: Callable[[str], None] = (lambda _: None) if as_json else say
             faults += retaken_faults(catalog, retake, tell)
-        if published and not faults and not as_json:
+        if published and not (faults or retake or as_json):
             say(told_published(catalog))
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))

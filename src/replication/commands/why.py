@@ -62,10 +62,10 @@ def why(
     if device and not changes:
         raise VitrailError("--device is for the price of a change; add --set FIELD=VALUE")
     catalog = open_catalog(scale, runs, results)
+    catalog.target(target)  # must exist, before its rows are asked for
     if row is None or column is None:
-        raise VitrailError(
-            f"why needs a row and a column of {target}; `vitrail show {target}` lists them"
-        )
+        listing = f"vitrail show {target}" + (f" --scale {scale}" if scale else "")
+        raise VitrailError(f"why needs a row and a column of {target}; `{listing}` lists them")
     cell = find_cell(catalog, target, row, column)
     origin = origin_of(cell, catalog)
     change = price_changes(cell, catalog, changes, device) if changes else None

@@ -108,6 +108,10 @@ class _Loader(_Base):
         for key, _ in node.value:
             values.places[self.construct_object(key)] = self._place(key)
 
+    def construct_integer(self, node: yaml.ScalarNode) -> int:
+        """Construct an integer of YAML 1.2: decimal (010 is ten), 0o17 or 0xff."""
+        return int(node.value, 0 if node.value.startswith(("0o", "0x")) else 10)
+
     def _place(self, key: yaml.Node) -> str:
         return f"{self._where}:{key.start_mark.line + 1}"
 
@@ -137,9 +141,10 @@ class _Loader(_Base):
 _Loader.add_implicit_resolver(
     _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_Loader.add_implicit_resolver(
-    _INTEGER, re.compile("^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$"), list("-+0123456789")
-)
+_INTEGERS = re.compile("^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
+_Loader.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))
+_Dumper.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))  # quotes such a text
+_Loader.add_constructor(_INTEGER, _Loader.construct_integer)
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
 
 

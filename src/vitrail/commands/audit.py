@@ -103,6 +103,7 @@ def audit(
         info=info,
         model=network.to(device),
         labelled=folder.labelled,
+        folders=folder.folders,
         sizes=tuple(sizes),
     )
     identity = {
@@ -129,7 +130,8 @@ def audit(
     title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
-    told = list(answers(found, Seen(parts.predicted_classes(audited), folder.available)))
+    seen = Seen(parts.predicted_classes(audited), folder.labelled, chosen == folder.available)
+    told = list(answers(found, seen))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [
         (

@@ -44,17 +44,19 @@ class Seen:
 
     Attributes:
         predicted: the class that the model predicts for each image.
-        available: how many images the folder has.
+        labelled: whether their labels are known; else a prediction is an image's label.
+        all_taken: whether the folder has no more images.
     """
 
     predicted: Sequence[int]
-    available: int
+    labelled: bool
+    all_taken: bool
 
-    def more(self, images: int | None = None) -> str:
-        """How to measure more images, or so many."""
-        if self.available > len(self.predicted) and self.available >= (images or 0):
-            return f"give --images {images or self.available}"
-        return f"add images to the folder, which has {self.available}"
+    @property
+    def more(self) -> str:
+        """How to measure more images."""
+        add = "add images to the folder, and " if self.all_taken else ""
+        return f"To measure more, {add}give a larger --images and another --output."
 
 
 def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
@@ -70,15 +72,15 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             f"the same prediction under two circular shifts, {worst['value']:.4g} % under all of "
             f"16. {_printed('C-Cons.')}."
         )
-        places["under circular shifts"] = place("C-Cons.", two["value"])
+        places["circular shifts"] = place("C-Cons.", two["value"])
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
         yield (
             f"Also where shifts change the image's border? {_verdict(crops, False, seen)} "
             f"{_measured(crops)} have the same prediction in two crops. {_printed('S-Cons.')}, so "
-            "no model of that paper is consistent here."
+            "no model of that paper is consistent in this test."
         )
-        places["in crops"] = place("S-Cons.", crops["value"])
+        places["crops"] = place("S-Cons.", crops["value"])
     if rows := _rows(parts["Turns and mirrors"]):
         together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
         kept = together.pop("prediction stays")
@@ -89,16 +91,18 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             "prediction in all eight views. A D8 model of the octic paper keeps all predictions "
             "by its construction."
         )
-        places["under turns and mirrors"] = place("turns", kept["value"])
+        places["turns and mirrors"] = place("turns", kept["value"])
     if rows := _rows(parts["P-SHAP"]):
         share = rows[0]
+        over = count(len(seen.predicted), "image")
+        if seen.labelled:
+            over = f"the {share['images']} of {over} that are predicted correctly"
         yield (
             f"Does it use position? {_uses_position(share, seen)} P-SHAP is the share of a "
-            f"prediction that is due to position: {share['value']:.2g}{_interval(share)}, over the "
-            f"{share['images']} of {len(seen.predicted)} images that are predicted as labelled. "
-            "For a ViT-Ti that was trained on ImageNet it is about 0.2 (position, Appendix H)."
+            f"prediction that is due to position: {share['value']:.2g}{_interval(share)}, over "
+            f"{over}. For a ViT-Ti trained on ImageNet it is about 0.2 (position, Appendix H)."
         )
-        places["of P-SHAP"] = place("P-SHAP", share["value"])
+        places["P-SHAP"] = place("P-SHAP", share["value"])
     yield from _placed(places)
 
 
@@ -107,10 +111,10 @@ def _warning(seen: Seen) -> Iterator[str]:
     (label, images), *_ = Counter(seen.predicted).most_common(1) or [(0, 0)]
     if images > ONE_CLASS * len(seen.predicted):
         yield (
-            f"Take care: {images} of {count(len(seen.predicted), 'image')} are predicted as one "
-            f"class, number {label}. A model that predicts one class for all images keeps its "
-            "prediction whatever is done to an image. If the images are of several classes, check "
-            "the weights, and the mean, standard deviation and size that the model expects."
+            f"Take care: of {count(len(seen.predicted), 'image')} the model predicts one class, "
+            f"number {label}, for {images}. A model that predicts one class for all images keeps "
+            "its prediction whatever is done to an image. If the images are of several classes, "
+            "check the weights, and the mean, standard deviation and size that the model expects."
         )
 
 
@@ -122,10 +126,7 @@ def _placed(places: Mapping[str, Place | None]) -> Iterator[str]:
         smaller = ", ".join(
             f"{what} {place.smaller} of {place.others}" for what, place in found.items()
         )
-        yield (
-            f"Of the models of the cross table ({models}, so a place among them is no grade) these "
-            f"have smaller numbers: {smaller}."
-        )
+        yield (f"How many models of the cross table ({models}) have a smaller number: {smaller}.")
 
 
 def _rows(part: Part) -> list[Row]:
@@ -138,16 +139,17 @@ def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
     `exact`: no prediction changed, and no logit by more than rounding. A few images then suffice,
     as a model that is not consistent changes the logits of every image.
     """
-    if exact:
+    if exact and kept["value"] == 100:
         return "Yes: no prediction changed, and no logit by more than rounding."
     if kept["low"] >= CONSISTENT:
         return f"Yes: more than {CONSISTENT} % of images keep their prediction."
     if kept["high"] < CONSISTENT:
         return f"No: fewer than {CONSISTENT} % of images keep their prediction."
     images, needed = count(kept["images"], "image"), _images_needed()
+    enough = f" If all do, {needed} images show it." if kept["value"] == 100 else ""
     return (
-        f"{images} cannot tell whether more than {CONSISTENT} % keep their prediction. If all do, "
-        f"{needed} images show it: {seen.more(needed)}."
+        f"{images} cannot tell whether more than {CONSISTENT} % keep their prediction.{enough} "
+        f"{seen.more}"
     )
 
 
@@ -158,7 +160,7 @@ def _uses_position(share: Row, seen: Seen) -> str:
     if share["high"] is not None and share["high"] <= POSITION:
         return f"No: P-SHAP is not above {POSITION}."
     images = count(share["images"], "image")
-    return f"{images} cannot tell whether P-SHAP is above {POSITION}: {seen.more()}."
+    return f"{images} cannot tell whether P-SHAP is above {POSITION}. {seen.more}"
 
 
 def _images_needed() -> int:

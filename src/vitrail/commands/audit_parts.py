@@ -96,6 +96,7 @@ class Audited(Trained[Shown]):
     """What every part is given: the model as a run whose `data_root` is the audit's folder."""
 
     labelled: bool
+    folders: int  # that hold images
     sizes: tuple[int, ...]  # test sizes in pixels
 
 
@@ -231,10 +232,8 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 
 def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
     if not audited.labelled:
-        listed = _read(audited.data_root / "images.json")["images"]
-        folders = len({Path(path).parent for path, _ in listed})
         raise VitrailError(
-            f"the images lie in {count(folders, 'folder')} and the model has "
+            f"the images lie in {count(audited.folders, 'folder')} and the model has "
             f"{audited.info.classes} classes: accuracy needs a folder for each class"
         )
     found: Any = accuracy(audited, batch_size)

@@ -64,7 +64,7 @@ class Folder(Listed):
         synsets = ImageNetInfo().label_names()
         names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
         self.labelled = len(names) == classes
-        self.names, self.available = names, len(found)
+        self.names, self.folders, self.available = names, len(own), len(found)
         ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
         chosen = (found[index] for index in evenly_spread(len(found), images))
         self.folder = folder

@@ -20,7 +20,7 @@ COLUMNS = {
     "P-SHAP": "P-SHAP",
 }
 """The table's columns, by the answers of an audit that they are beside."""
-MODELS = {"study": "small models on images of 16 pixels"}
+MODELS = {"study": "small models on images of 16 pixels, so this is no grade"}
 """What the rows of a scale are, where they are not models of published weights."""
 
 

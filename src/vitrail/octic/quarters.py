@@ -251,5 +251,5 @@ def require_even(grid: tuple[int, int]) -> None:
     if grid[0] % 2 or grid[1] % 2:
         raise VitrailError(
             f"a grid of {grid[0]} x {grid[1]} patches has an odd side; "
-            "give an img_size that is a multiple of twice the patch_size (32 for patches of 16)"
+            "give images whose sides are multiples of twice the patch_size (32 for patches of 16)"
         )

@@ -170,6 +170,11 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
     raise VitrailError(
         f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
         f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
-        f"(stride {strides[-1]} of the last stage, times its window), or a window_size that "
-        f"divides the last stage's {size[0] / strides[-1]:g}x{size[1] / strides[-1]:g} tokens"
+        f"(stride {strides[-1]} of the last stage, times its window)"
+        + (
+            ""
+            if size[0] % strides[-1] or size[1] % strides[-1]
+            else f", or a window_size that divides {size[0] // strides[-1]} and "
+            f"{size[1] // strides[-1]}, the tokens of the last stage's sides"
+        )
     )

@@ -70,7 +70,7 @@ def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine
     table = catalog().artifact("tiny", "table2")
     assert [run.name for run in runs_of_row(table, "Tuned")] == ["plain", "tuned"]
     assert [run.name for run in runs_of_row(table, "Again")] == ["plain"]
-    assert line(out, "Tuned")[1] == line(out, "total,")[5] == "2"
+    assert line(out, "Tuned")[1] == line(out, "total,")[4] == "2"
 
 
 def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, checkout):
@@ -128,14 +128,31 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
 
 def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, checkout):
     (checkout / PROFILE).mkdir(parents=True)
-    file = checkout / PARTITIONS
-    for longest, jobs in ((10**5, 0), (1, 1)):
-        limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_runtime": longest}}
-        file.write_text(json.dumps({"partitions": limits}))
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+    runs = {"*": {"resources": {"train": {"gpus": 1, "runtime": 10**6}}}}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+
+    def told(minutes):
+        limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_runtime": minutes}}
+        (checkout / PARTITIONS).write_text(json.dumps({"partitions": limits}))
         out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
-        told = json.loads(out)["over_time_limit"]
-        assert bool(told) == bool(jobs)
-        assert all("its time limit is 1 min" in sentence for sentence in told)
+        return json.loads(out)["over_time_limit"]
+
+    assert told(525_600) == []
+    here = load_catalog(scale="full")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    run = here.paper("tiny").run("mixup")
+    minutes = costs.seconds(run).high / 60
+    limit = int(minutes / 3)
+    (sentence,) = (line for line in told(limit) if line.startswith("tiny/mixup takes"))
+    assert f"in up to {math.ceil(minutes / limit)} jobs" in sentence
+
+
+def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
+    said = "divided among the"
+    assert said in vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert said not in vitrail("plan", "tiny_table1", "--scale", "smoke", "--device", "a100").out
 
 
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(

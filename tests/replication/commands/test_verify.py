@@ -288,7 +288,7 @@ def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify
         shutil.rmtree(checkout / name)
     done = verify("laptop", "--published")
     assert done.code == 0
-    told = f"1 tables and figures in {folder}/ are, byte by byte, what the 5 records"
+    told = f"1 artifact in {folder}/, byte by byte what the 5 records"
     assert told in " ".join(done.out.split())
     path = folder / "tiny" / "table1.md"
     path.write_text(path.read_text().replace("81.0", "81.1"))

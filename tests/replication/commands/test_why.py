@@ -159,6 +159,30 @@ def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publis
         assert told[part] == here[part]
 
 
+def test_a_damaged_publication_is_told_and_hides_nothing_of_here(vitrail, publish):
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / RECORDS
+    path.write_text(path.read_text() + "{")
+    done = vitrail(*CELL, "--scale", "laptop")
+    assert done.code == 0
+    assert "measured     81.0" in done.out
+    assert f"cannot read {path}, line" in " ".join(done.out.split())
+
+
+def test_what_was_published_is_told_where_it_is_planned_otherwise_by_now(asked, publish, checkout):
+    """The measure has other arguments by now, and so another record."""
+    publish()
+    before = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["measurement"]
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    artifacts["measures"]["accuracy"]["args"] = {"images": 7}
+    path.write_text(as_yaml(artifacts))
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (told["measured"], told["origin"]) == (None, "published")
+    assert told["published"]["measured"] == 81.0
+    assert told["measurement"]["record"] == before["record"]
+
+
 def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
     catalog = publish()
     path = published_folder(catalog) / "tiny" / RECORDS
@@ -175,7 +199,7 @@ def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
 @pytest.mark.parametrize("arguments", [[], ["Plain"]])
 def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, arguments):
     done = vitrail("why", "tiny_table1", *arguments, *SMOKE)
-    assert (done.code, "`vitrail show tiny_table1` lists them" in done.err) == (2, True)
+    assert (done.code, "`vitrail show tiny_table1 --scale smoke` lists" in done.err) == (2, True)
 
 
 def test_a_training_is_named_before_its_measurement_is_taken(asked, make):

@@ -404,7 +404,7 @@ def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_m
         standings = {"abcd1234": ours, "base": base.model_copy(update={"searched": searched})}
         return evaluate([claim], tables, {}, standings).iloc[0]["detail"]
 
-    assert "at each learning rate searched: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
+    assert "on held-out images: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
     assert "learning rate" not in detail("a")  # one search, whose rate both take
 
 

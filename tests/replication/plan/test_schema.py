@@ -30,6 +30,29 @@ def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):
     }
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        ("12", 12),
+        ("+1", 1),
+        ("-3", -3),
+        ("010", 10),  # eight to YAML 1.1
+        ("08", 8),
+        ("0o17", 15),
+        ("0xff", 255),
+        ("12:00:00", "12:00:00"),  # 43200 to YAML 1.1
+        ("1_000", "1_000"),
+        ("'08'", "08"),
+    ],
+)
+def test_integers_are_those_of_yaml_1_2(tmp_path, written, value):
+    path = tmp_path / "file.yaml"
+    path.write_text(f"key: {written}\n")
+    assert read_yaml(path) == {"key": value}
+    path.write_text(as_yaml({"key": value}))
+    assert read_yaml(path) == {"key": value}
+
+
 def test_a_text_of_lines_is_written_in_lines():
     text = "x = dict(a='  1')\ny = 2"
     written = as_yaml({"file.py": text, "name": "x"})

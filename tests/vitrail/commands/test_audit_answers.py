@@ -19,7 +19,7 @@ from vitrail.cross import placing
 
 MEASURED = ("Circular shifts", "Standard shifts", "Turns and mirrors", "P-SHAP")
 TWO = "circular, two shifts"
-SEEN = Seen([0, 1] * 6, available=10**4)
+SEEN = Seen([0, 1] * 6, labelled=True, all_taken=False)
 
 
 @pytest.fixture(autouse=True)
@@ -67,7 +67,9 @@ def test_so_many_images_settle_it():
     assert parts._share(KEPT, "", 100, needed)["low"] > CONSISTENT
     assert parts._share(KEPT, "", 100, needed - 1)["low"] < CONSISTENT
     (answer,) = told(Circular_shifts=shifts(100, 100, needed - 1))
-    assert f"If all do, {needed} images show it: give --images {needed}." in answer
+    assert f"If all do, {needed} images show it." in answer
+    (answer,) = told(Circular_shifts=shifts(99, 98, needed - 1))
+    assert "If all do" not in answer  # one did not
 
 
 @pytest.mark.parametrize(("equal", "verdict"), [(100, "Yes: "), (90, "20 images cannot tell")])
@@ -104,24 +106,39 @@ def test_position_is_used_where_the_interval_says_so(low, high, verdict):
     nothing = {name: {} for name in MEASURED}
     (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, SEEN)
     assert answer.startswith(f"Does it use position? {verdict}")
-    assert "over the 8 of 12 images that are predicted as labelled" in answer
+    assert "over the 8 of 12 images that are predicted correctly." in answer
+    seen = Seen([0] * 4 + [1] * 4, labelled=False, all_taken=True)
+    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, seen)
+    assert "over 8 images." in answer
 
 
 @pytest.mark.parametrize(
-    ("available", "remedy"),
-    [(50, "add images to the folder, which has 50"), (5000, "give --images 381")],
+    ("all_taken", "remedy"),
+    [(True, "add images to the folder, and give a larger --images"), (False, "give a larger --im")],
 )
-def test_more_images_are_asked_of_the_command_or_of_the_folder(available, remedy):
-    (answer,) = told(Seen([0, 1] * 25, available), Circular_shifts=shifts(100, 100, 50))
-    assert f"{_images_needed()} images show it: {remedy}." in answer
+def test_more_images_are_asked_of_the_command_or_of_the_folder_too(all_taken, remedy):
+    seen = Seen([0, 1] * 25, labelled=True, all_taken=all_taken)
+    (answer,) = told(seen, Circular_shifts=shifts(100, 100, 50))
+    assert f"To measure more, {remedy}" in answer
+
+
+def test_equal_logits_do_not_hide_a_changed_prediction():
+    rows = [
+        parts._share(KEPT, "all of these", 95, 20),
+        parts._share("logits equal within 0.0001 of the largest", "all of these", 100, 20),
+    ]
+    (answer,) = told(Turns_and_mirrors=rows)
+    assert "20 images cannot tell" in answer
 
 
 @pytest.mark.parametrize(("others", "warned"), [(0, True), (4, True), (6, False)])
 def test_a_model_that_predicts_one_class_is_told(others, warned):
     predicted = [7] * (100 - others) + [*range(others)]
     assert ((100 - others) / 100 > ONE_CLASS) == warned
-    first, *_ = told(Seen(predicted, 100), Circular_shifts=shifts(100, 100, 100, change=0))
-    assert first.startswith(f"Take care: {100 - others} of 100 images") == warned
+    seen = Seen(predicted, labelled=False, all_taken=True)
+    first, *_ = told(seen, Circular_shifts=shifts(100, 100, 100, change=0))
+    assert first.startswith("Take care: of 100 images the model predicts one class") == warned
+    assert (f"number 7, for {100 - others}." in first) == warned
 
 
 def test_a_place_in_the_cross_table_is_told_once(without_a_cross_table):
@@ -133,8 +150,10 @@ def test_a_place_in_the_cross_table_is_told_once(without_a_cross_table):
         Circular_shifts=shifts(75, 50, 12),
         Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", 95, 12)],
     )
-    assert last.startswith("Of the models of the cross table (scale study: small models on images")
-    assert last.endswith("smaller numbers: under circular shifts 1 of 2, in crops 2 of 2.")
+    assert last.startswith(
+        "How many models of the cross table (scale study: small models on images"
+    )
+    assert last.endswith("have a smaller number: circular shifts 1 of 2, crops 2 of 2.")
 
 
 def test_what_was_not_measured_has_no_answer():

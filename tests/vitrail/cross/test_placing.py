@@ -13,7 +13,7 @@ def test_a_value_is_placed_in_its_own_column(tmp_path, monkeypatch):
     lines += [f"study,{row},Shifted / circular,{value}" for value, row in enumerate("abcd")]
     lines += ["study,a,P-SHAP,0.5", "study,b,P-SHAP,0.1"]
     published.write_text("\n".join(lines))
-    models = "scale study: small models on images of 16 pixels"
+    models = "scale study: small models on images of 16 pixels, so this is no grade"
     assert place("C-Cons.", 2.5) == Place(3, 4, models)
     assert place("C-Cons.", 1.0) == Place(1, 4, models)
     assert place("P-SHAP", 0.05) == Place(0, 2, models)

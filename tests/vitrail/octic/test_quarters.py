@@ -107,7 +107,7 @@ def test_no_two_tokens_have_one_encoding(position):
 
 @pytest.mark.parametrize("grid", [(5, 6), (6, 5), (7, 7)])
 def test_an_odd_grid_is_refused_in_a_sentence(position, grid):
-    message = f"a grid of {grid[0]} x {grid[1]} patches has an odd side; give an img_size"
+    message = f"a grid of {grid[0]} x {grid[1]} patches has an odd side; give images"
     with pytest.raises(VitrailError, match=message):
         position(grid)
 
