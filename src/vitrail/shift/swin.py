@@ -1,28 +1,29 @@
 """A-Swin and A-SwinV2 (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
-Three modules of Swin are replaced. Each is one method here; `grids` and the files that it names
-compute the equations:
+Three modules of Swin are replaced, each by one method here. It calls what computes the equations:
 
-- `_tokenize`, A-token (Eq. 13): F of Eq. 14 in `correlation`, the arg max in `polyphase`.
-- `_lay_windows`, A-WSA (Eq. 19): the energies of Eq. 17-18 and the arg max of Eq. 20 in `windows`.
-- `_merge`, A-PMerge (Eq. 21-23): `PaperGrid.merge` in `grids`.
+- `_tokenize`, A-token (Eq. 13): `grids.PaperGrid.forward`, with F of Eq. 14 from `correlation`
+  where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
+- `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `windows.window_energies`, the choice
+  (Eq. 20) by `windows.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
+- `_merge`, A-PMerge (Eq. 21-23): `grids.PaperGrid.merge`, by `polyphase.strongest_phase`.
 
-Each rolls the tokens (S of Eq. 1: `polyphase.roll`) to where the chosen grid begins. timm's blocks
-follow, on a circle (Eq. 7-9: `circular_blocks`), and its mean over tokens (Eq. 4) ends in equal
-logits (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses once, before its first
-block, and all its blocks use that choice (Sec. A2.2). Each window holds the same tokens in the same
-order, so timm's relative bias (Eq. 11-12) stays, and Eq. 24 (in `adaptive_mvitv2`) is not needed.
+`polyphase.grids` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. timm's blocks
+follow, on a circle (Eq. 7-9: `circular_blocks`). Its head takes the mean of the tokens (Eq. 4), so
+their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses
+once, before its first block (as the example of Sec. A2.2). Each window holds the same tokens in the
+same order, so timm's relative bias (Eq. 11-12) stays, without `adaptive_mvitv2`'s Eq. 24.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
-With ``"fast"`` (see `grids`) a stage's tokens are rolled to its windows and to the strongest
-phase of the next merging at once. In the first stage the *anchor* is chosen, too: the window that
-comes first. The tokens of a shifted image are then in the same memory order as those of the image,
+With ``"fast"`` (see `grids`) one roll serves a stage's windows and the next merging, whose patches
+then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes first
+in memory. The tokens of a shifted image are then in the same memory order as those of the image,
 and have the same bits: a matrix product may round differently at another place in memory.
 
 SwinV2 has a norm behind the projection of merging, which leaves all tokens with about the same
-energy, so energies are those before that norm. The sides of its windows are even: the grid of
-windows alone fixes the phase of the next merging, and A-PMerge changes nothing.
+energy, so energies are those before that norm. The sides of its windows are even, so the grid of
+windows fixes the phase of the next merging, and equivariance does not need A-PMerge.
 """
 
 from __future__ import annotations
@@ -97,7 +98,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
         chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
         self.merge_grid = self.grid if chooses else first
-        # An anchor would restore the equivariance that an ablation is meant to break.
+        # An anchor rolls the whole shift away: with it, an ablation would change nothing.
         modules = (self.adaptive_tokens, self.adaptive_windows, merges)
         self.anchored = all(modules) and not self.attention_mask
         if not self.attention_mask:
@@ -131,8 +132,8 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         """Run stage by stage; yield what `PlacedModel` asks for.
 
-        The tokens ``(B, H, W, C)`` are yielded twice, as there is no class token: those that the
-        final norm takes are those of the grid. The third is their frame.
+        The tokens ``(B, H, W, C)`` are yielded twice, as input of the final norm and as the feature
+        map, which differ only where there is a class token. The third is their frame.
         """
         embed = self.patch_embed
         self._check_fit((images.shape[2], images.shape[3]))
