@@ -139,7 +139,7 @@ def test_verification_opens_no_image(registry, root):
 def test_a_damaged_image_is_named_when_it_is_read(registry, root):
     image = root / "imagenet" / "val" / "n00000000" / "n00000000_1.JPEG"
     image.write_bytes(image.read_bytes()[:300])
-    with pytest.raises(VitrailError, match=f"cannot read image {image} .*; restore it"):
+    with pytest.raises(VitrailError, match=f"cannot read image {image} .*; replace it"):
         build(registry["imagenet"], "val", root)[0]
 
 

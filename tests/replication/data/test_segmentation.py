@@ -186,7 +186,7 @@ def test_verification_opens_no_image(registry, root):
 def test_a_mask_that_cannot_be_used_is_named_when_it_is_read(registry, root):
     dataset = build(registry["ade20k"], "val", root)
     dataset.masks[0].write_bytes(dataset.masks[0].read_bytes()[:60])
-    with pytest.raises(VitrailError, match=f"cannot read mask {dataset.masks[0]} .*; restore it"):
+    with pytest.raises(VitrailError, match=f"cannot read mask {dataset.masks[0]} .*; replace it"):
         dataset[0]
     Image.new("RGB", (172, 128)).save(dataset.masks[0])
     with pytest.raises(VitrailError, match=r"mask .* holds colours \(RGB\), not labels"):

@@ -236,7 +236,7 @@ def test_without_antialiasing_a_steerable_models_table_is_its_own_resampling(fam
 def test_a_steerable_model_keeps_its_squares_of_an_even_number_of_patches():
     with pytest.raises(VitrailError, match=r"img_size \(48, 64\) is no square"):
         rescale_pos_embed(steerable("D8"), (48, 64))
-    with pytest.raises(VitrailError, match="give images of an even number of patches"):
+    with pytest.raises(VitrailError, match="patches has an odd side"):
         rescale_pos_embed(steerable("D2"), 40)
 
 

@@ -50,7 +50,7 @@ def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, w
     assert not multiprocessing.active_children()  # they would keep the process from ending
     told = sentence(error.value)
     assert told.startswith(f"cannot read {called} {root}")
-    assert told.endswith("; restore it")
+    assert told.endswith("; replace it by a good copy")
     assert "\n" not in told
 
 
