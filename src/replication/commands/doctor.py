@@ -215,7 +215,8 @@ def _missing(
     if catalog.scale.device != "cpu":
         yield from _missing_for_gpus(catalog.root)
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
-        yield "a CUDA device, or a SLURM cluster that has some; choose another scale with --scale"
+        slurm = f"a SLURM cluster that has some (here: {found['slurm']['answer']})"
+        yield f"a CUDA device, or {slurm}; choose another scale with --scale"
     for dataset in record["data"]:
         if dataset["fault"]:
             yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"

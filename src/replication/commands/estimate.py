@@ -188,7 +188,7 @@ class Estimate:
         trained = [run for run in self.runs if training_images(run)]
         if untrained := len(self.runs) - len(trained):
             runs = count(untrained, "run")
-            say(f"{runs} of zero epochs: nothing to train, weights as they come.", "")
+            say(f"{runs} of zero epochs: nothing is trained, the weights stay as they are.", "")
         if not trained:
             return
         any_printed = any(costs.printed(run) for run in trained)
@@ -284,7 +284,10 @@ class Estimate:
             else:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
                 minutes = math.ceil(seconds.high / 60)
-                longer = f"its recipe resources: {{evaluate: {{runtime: {minutes}}}}}"
+                runs = f'runs: {{"{node.on.name if node.on else "*"}": '
+                runs += f"{{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}"
+                scale = f"configs/papers/{node.paper}/scales/{self.catalog.scale.name}.yaml"
+                longer = f"its recipe more time, in {scale}: {runs}"
                 if minutes > longest(self._partitions, resources.gpus):
                     longer = f"it a partition with a longer max_runtime ({PARTITIONS})"
                 remedy = f"give {longer}"
@@ -417,7 +420,8 @@ class Estimate:
 
     def _rate(self) -> str:
         low, high = self.costs.device.sustained
-        text = f"those of the passes of a step over {low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
+        rates = f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
+        text = f"the FLOPs of the passes of a step, divided by {rates}"
         if peak := self.costs.device.peak:
             share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
             text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"

@@ -3,6 +3,7 @@ import math
 import re
 
 import pytest
+import yaml
 
 from replication.commands.cost import (
     Costs,
@@ -171,7 +172,15 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     costs = Costs(here, load_devices(here.root)["a100"])
     minutes = math.ceil(evaluation_seconds(measurement, costs).high / 60)
     assert "of mixup takes" in sentence
-    assert sentence.endswith(f"give its recipe resources: {{evaluate: {{runtime: {minutes}}}}}.")
+    path, _, line = sentence.removesuffix(".").rpartition(" in ")[2].partition(": ")
+    assert checkout / path == full
+    written = yaml.safe_load(line)["runs"]
+    assert written["mixup"]["resources"]["evaluate"]["runtime"] == minutes
+    gpus = runs["mixup"]["resources"]["evaluate"]["gpus"]
+    written["mixup"]["resources"]["evaluate"]["gpus"] = gpus  # as it was
+    full.write_text(json.dumps({"recipes": recipes, "runs": written}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+    assert json.loads(out)["over_time_limit"] == []
 
 
 def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeypatch, terminal):
