@@ -2,17 +2,18 @@
 
 Source: variance, Sec. "Variance Shift Due to Upsampling".
 
-Images are interpolated in training and in the test, which leaves k Var[I] of their variance in both
-(Eq. 1, Eq. 3). A Vision Transformer's table of position embeddings P fits the size of training
-(Eq. 2). For a larger image it is interpolated, UP(P), which would leave k Var[P] if P were white
-noise (Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is
-k Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
-restores it (`rescaled_table`). `vitrail.variance.measures.embedding_variance` measures all of them.
+Images are interpolated in training and in the test, which leaves a variance of k Var[I] in both
+(Eq. 1, Eq. 3). A Vision Transformer's table of position embeddings P fits the size of training (Eq.
+2). For a larger image it is interpolated, UP(P), which would leave k Var[P] if P were white noise
+(Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is k
+Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
+restores the ratio of training (`rescaled_table`). `vitrail.variance.measures.embedding_variance`
+measures the variances of images and tables, and `vitrail.variance.figures` divides them.
 
-The paper takes the sqrt(k) of its Table 2, of whatever size the image is: ``iid``, for independent,
-identically distributed noise. The other calibrations are ours. ``exact`` has the k of the resize at
-hand, antialiased or not. Learned tables are smooth and lose much less; ``empirical`` divides by
-what this very table lost.
+The calibration ``iid``, for independent, identically distributed noise, is the paper's: the k of
+its Table 2 for every size of the image. The other calibrations are ours. ``exact`` has the k of the
+resize at hand, antialiased or not. Learned tables are smooth and lose much less; ``empirical``
+divides by what this very table lost.
 
 Propositions 1 to 3 are about augmentations: `vitrail.variance.augmentation_measures`.
 
@@ -39,8 +40,8 @@ from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, var
 Calibration = Literal["none", "iid", "exact", "empirical"]
 Size = tuple[int, int]
 
-# The paper gives no sizes for Table 2. Upsampling 224 to 448 without antialiasing gives all its
-# values to the last digit. The paper takes this k for every size, though it depends on the size.
+# The paper gives no sizes for Table 2. Upsampling 224 to 448 values without antialiasing gives all
+# its values to the last digit. The paper takes this k for every size, though it depends on it.
 PRINTED_AT = (224, 448)
 
 
@@ -133,8 +134,8 @@ def rescale_pos_embed(
 
     Args:
         model: a Vision Transformer of timm, of a fixed or a dynamic image size, or NaFlex with a
-            learned table; or an octic or flip model, whose free weights are those of a rescaled
-            dense table again, as interpolation commutes with the group.
+            learned table; or an octic or flip model: interpolation commutes with its group, so the
+            rescaled table is symmetric again and is kept as free weights.
         image_size: pixels of the test image, (height, width) or both at once.
         mode: of interpolation.
         **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
