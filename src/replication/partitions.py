@@ -49,25 +49,22 @@ def _minutes(value: Any) -> float:
     return float(minutes)
 
 
-Number = NonNegativeFloat
-
-
 class Limits(Strict):
     """What one partition gives; the fields are those that the executor for SLURM knows."""
 
     max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
-    max_mem_mb: Number = math.inf
-    max_mem_mb_per_cpu: Number = math.inf
-    max_cpus_per_task: Number = math.inf
-    max_threads: Number = math.inf
-    max_nodes: Number = math.inf
-    max_tasks: Number = math.inf
-    max_tasks_per_node: Number = math.inf
+    max_mem_mb: NonNegativeFloat = math.inf
+    max_mem_mb_per_cpu: NonNegativeFloat = math.inf
+    max_cpus_per_task: NonNegativeFloat = math.inf
+    max_threads: NonNegativeFloat = math.inf
+    max_nodes: NonNegativeFloat = math.inf
+    max_tasks: NonNegativeFloat = math.inf
+    max_tasks_per_node: NonNegativeFloat = math.inf
     max_gpu: NonNegativeInt = 0
     available_gpu_models: list[str] | None = None
-    max_cpus_per_gpu: Number = math.inf
+    max_cpus_per_gpu: NonNegativeFloat = math.inf
     supports_mpi: bool = True
-    max_mpi_tasks: Number = math.inf
+    max_mpi_tasks: NonNegativeFloat = math.inf
     available_constraints: list[str] | None = None
     cluster: str | None = Field(
         None, validation_alias=AliasChoices("cluster", "clusters", "slurm_cluster")

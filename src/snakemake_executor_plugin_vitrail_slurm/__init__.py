@@ -13,7 +13,6 @@ It differs from the executor that it extends in what it does about a cluster's f
   attempt. After an end out of memory a job asks for twice as much.
 """
 
-import os
 import re
 import shlex
 import shutil
@@ -22,7 +21,7 @@ from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from os import stat
+from os import environ, stat
 from pathlib import Path
 from time import monotonic
 from typing import Any, NamedTuple
@@ -153,7 +152,7 @@ class Executor(SlurmExecutor):
                 "login node), or leave out --profile slurm to compute on this machine"
             )
         given = self.workflow.executor_settings.partition_config
-        file = given or os.environ.get("SNAKEMAKE_SLURM_PARTITIONS")
+        file = given or environ.get("SNAKEMAKE_SLURM_PARTITIONS")
         try:
             partitions = read_partitions(Path(file)) if file else None
         except VitrailError as error:

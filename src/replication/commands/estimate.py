@@ -278,24 +278,17 @@ class Estimate:
                 continue
             if isinstance(node, Run):
                 what, jobs = node.name, math.ceil(seconds.high / limit)
-                remedy = f"it goes on from its checkpoints in up to {jobs} jobs; " + self._retries(
-                    jobs, "the training more nodes"
-                )
+                retries = self._retries(jobs, "the training more nodes")
+                remedy = f"it goes on from its checkpoints in up to {jobs} jobs; {retries}"
             else:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
-                minutes = math.ceil(seconds.high / 60)
-                runs = f'runs: {{"{node.on.name if node.on else "*"}": '
-                runs += f"{{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}"
-                scale = f"configs/papers/{node.paper}/scales/{self.catalog.scale.name}.yaml"
-                longer = f"its recipe more time, in {scale}: {runs}"
-                if minutes > longest(self._partitions, resources.gpus):
-                    longer = f"it a partition with a longer max_runtime ({PARTITIONS})"
+                longer = self._more_time(node, math.ceil(seconds.high / 60))
                 remedy = f"give {longer}"
                 if keeps_rows(node.function):
                     jobs = math.ceil(seconds.high / limit)
+                    retries = self._retries(jobs, longer)
                     remedy = (
-                        f"it goes on from the rows that it keeps in up to {jobs} jobs; "
-                        + self._retries(jobs, longer)
+                        f"it goes on from the rows that it keeps in up to {jobs} jobs; {retries}"
                     )
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             sentences.append(
@@ -311,6 +304,15 @@ class Estimate:
         if self.catalog.scale.device == "cpu" or not file.is_file():
             return []
         return read_partitions(file)
+
+    def _more_time(self, measurement: Measurement, minutes: int) -> str:
+        """What to give an evaluation that may take so many minutes."""
+        if minutes > longest(self._partitions, self.catalog.resources(measurement).gpus):
+            return f"it a partition with a longer max_runtime ({PARTITIONS})"
+        recipe = measurement.on.name if measurement.on else "*"
+        line = f'runs: {{"{recipe}": {{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}'
+        scale = f"configs/papers/{measurement.paper}/scales/{self.catalog.scale.name}.yaml"
+        return f"its recipe more time, in {scale}: {line}"
 
     def _retries(self, jobs: int, instead: str) -> str:
         """How to let a node take so many jobs, or what to give `instead`, for one or fewer."""

@@ -758,7 +758,7 @@ class Catalog:
         ]
         raise VitrailError(
             f"scale '{self.scale.name}' does not make '{name}'; give one of the scales that do "
-            f"(snakemake --config scale=NAME, vitrail --scale NAME): "
+            "(snakemake --config scale=NAME, vitrail --scale NAME): "
             f"{', '.join(others) or 'there is none'}"
         )
 

@@ -41,7 +41,7 @@ Calibration = Literal["none", "iid", "exact", "empirical"]
 Size = tuple[int, int]
 
 # The paper gives no sizes for Table 2. Upsampling 224 to 448 values without antialiasing gives all
-# its values to the last digit. The paper takes this k for every size, though it depends on it.
+# its values to the last digit. The paper takes this k for every size, but k depends on the size.
 PRINTED_AT = (224, 448)
 
 
