@@ -63,9 +63,9 @@ def bias_of_few(
     loader = eval_loader(samples, batch_size, workers)
     indices = torch.arange(count).split(batch_size)
     for part, (images, labels) in zip(indices, loader, strict=True):
-        clean = logits_of(model, images, None, device)
         draws = draws_of(part, reference, model.positions, seed)
-        logits = torch.stack([logits_of(model, images, draw, device) for draw in draws])
+        clean, *of_draws = logits_of(model, images, draws, device)
+        logits = torch.stack(of_draws)
         classes = explained_classes(clean, labels)
         images_of.append(torch.stack([own(of_draw, classes) for of_draw in logits]))
         total = total + logits.sum(dim=1)

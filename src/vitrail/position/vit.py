@@ -37,12 +37,18 @@ class PositionAttention(nn.Module):
     """Multi-head self-attention whose queries, keys and scores a position embedding may change."""
 
     def __init__(
-        self, dim: int, num_heads: int, layer: int, qkv_bias: bool, drop_rate: float
+        self,
+        dim: int,
+        num_heads: int,
+        layer: int,
+        qkv_bias: bool,
+        drop_rate: float,
+        **factory: Any,
     ) -> None:
         super().__init__()
         self.num_heads, self.layer, self.drop_rate = num_heads, layer, drop_rate
-        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias)
-        self.proj = nn.Linear(dim, dim)
+        self.qkv = nn.Linear(dim, 3 * dim, bias=qkv_bias, **factory)
+        self.proj = nn.Linear(dim, dim, **factory)
         self.proj_drop = nn.Dropout(drop_rate)
 
     def forward(
@@ -72,13 +78,14 @@ class PositionBlock(nn.Module):
         qkv_bias: bool,
         drop_rate: float,
         drop_path: float,
+        **factory: Any,
     ) -> None:
         super().__init__()
-        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate)
+        self.norm1 = nn.LayerNorm(dim, eps=NORM_EPS, **factory)
+        self.attn = PositionAttention(dim, num_heads, layer, qkv_bias, drop_rate, **factory)
         self.drop_path1 = DropPath(drop_path) if drop_path else nn.Identity()
-        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS)
-        self.mlp = Mlp(dim, hidden, drop=drop_rate)
+        self.norm2 = nn.LayerNorm(dim, eps=NORM_EPS, **factory)
+        self.mlp = Mlp(dim, hidden, drop=drop_rate, **factory)
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
         for name in ("fc1", "fc2"):
             nn.init.xavier_uniform_(self.mlp.get_parameter(f"{name}.weight"))
@@ -139,6 +146,8 @@ class PositionViT(Intermediates):
         mlp_ratio: float = 2.0,
         drop_rate: float = 0.1,
         drop_path_rate: float = 0.0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         """Build it with random weights. Arguments that timm's ViT has too mean the same here.
 
@@ -158,11 +167,14 @@ class PositionViT(Intermediates):
             drop_rate: dropout after the embedding, of the attention, of its output and twice in the
                 MLP.
             drop_path_rate: stochastic depth of the last layer, rising from 0 as timm's.
+            device: of the parameters; on "meta" they have no values.
+            dtype: of the parameters.
 
         Raises:
             VitrailError: an argument is impossible.
         """
         super().__init__()
+        factory: dict[str, Any] = {"device": device, "dtype": dtype}
         self.patch_size = patch_size
         self.img_size, self.grid_size = self._sizes(img_size)
         if embed_dim % num_heads:
@@ -178,20 +190,23 @@ class PositionViT(Intermediates):
             for layer in range(depth)
         ]
 
-        self.patch_embed = nn.Conv2d(in_chans, embed_dim, patch_size, stride=patch_size)
-        self.cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim)) if class_token else None
+        self.patch_embed = nn.Conv2d(in_chans, embed_dim, patch_size, patch_size, **factory)
+        cls_token = nn.Parameter(torch.zeros(1, 1, embed_dim, **factory))
+        self.cls_token = cls_token if class_token else None
         self.embedding = embedding
         layout = Layout(self.grid_size, class_token, embed_dim, depth, num_heads)
-        self.pos_embed = build_embedding(embedding, layout)
+        self.pos_embed = build_embedding(embedding, layout).to(self.patch_embed.weight)
         self.positions = self.pos_embed.positions
         self.pos_drop = nn.Dropout(drop_rate)
         hidden, qkv_bias = int(embed_dim * mlp_ratio), self.pos_embed.qkv_bias
         drop_paths = cast(list[float], calculate_drop_path_rates(drop_path_rate, depth))
         self.blocks = nn.ModuleList(
-            PositionBlock(embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate, drop_path)
+            PositionBlock(
+                embed_dim, num_heads, hidden, layer, qkv_bias, drop_rate, drop_path, **factory
+            )
             for layer, drop_path in enumerate(drop_paths)
         )
-        self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS)
+        self.norm: nn.Module = nn.LayerNorm(embed_dim, eps=NORM_EPS, **factory)
         if global_pool is None:
             global_pool = "token" if class_token else "avg"
         self.reset_classifier(num_classes, global_pool)

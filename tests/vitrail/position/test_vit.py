@@ -2,6 +2,7 @@ import inspect
 
 import pytest
 import torch
+from timm.models._manipulate import reinit_non_persistent_buffers
 from torch import nn
 from torch.nn import functional
 from torch.testing import assert_close
@@ -133,10 +134,39 @@ def test_rope_is_exactly_relative_whatever_gamma(scrambled, images, embedding, g
     if gamma is not None:
         torch.nn.init.constant_(model.pos_embed.gamma, gamma)
     before = model(images)
-    model.pos_embed.coordinates += torch.tensor([3.0, -5.5])
+    model.pos_embed.coordinates = model.pos_embed.coordinates + torch.tensor([3.0, -5.5])
     close(model(images), before)
     model.pos_embed.coordinates *= 1.5
     assert (model(images) - before).abs().amax() > 1e-4
+
+
+@TOKENS
+@pytest.mark.parametrize("embedding", ALL)
+def test_a_model_made_on_the_meta_device_equals_one_made_here(
+    scrambled, micro, images, embedding, class_token
+):
+    """Its constants, which are in no checkpoint, are computed again as timm does."""
+    model = scrambled(embedding, class_token=class_token).float()
+    meta = micro(embedding, class_token=class_token, device="meta").eval()
+    assert {tensor.device.type for tensor in meta.state_dict().values()} == {"meta"}
+    loaded = meta.to_empty(device="cpu")
+    for buffer in loaded.buffers():
+        buffer.fill_(7)  # what memory held before
+    loaded.load_state_dict(model.state_dict())
+    reinit_non_persistent_buffers(loaded)
+    assert torch.equal(loaded(images.float()), model(images.float()))
+
+
+@pytest.mark.parametrize("embedding", ALL)
+def test_a_model_is_made_in_the_precision_asked_for(scrambled, micro, images, embedding):
+    """Of half precision it differs from float32 as its weights and activations are rounded."""
+    model = scrambled(embedding, class_token=True).float()
+    half = micro(embedding, class_token=True, dtype=torch.bfloat16).eval()
+    assert {parameter.dtype for parameter in half.parameters()} == {torch.bfloat16}
+    half.load_state_dict(model.state_dict())
+    expected = model(images.float())
+    error = (half(images.bfloat16()).float() - expected).abs().amax()
+    assert error < 0.05 * expected.abs().amax()
 
 
 @TOKENS

@@ -101,13 +101,13 @@ def paired(
     for fold in tqdm(folds, desc="P-SHAP", unit="background", disable=None):
         images, labels = collate(samples, fold.samples)
         others, _ = collate(samples, fold.background)
-        both = logits_of(model, images, None, device)  # v(N) = f(X, P)
+        draws = fold.permutations.unsqueeze(1).expand(-1, len(images), -1)  # (m, n, N)
+        both, *of_draws = logits_of(model, images, draws, device)  # v(N) = f(X, P)
         classes = explained_classes(both, labels)
-        draws = (draw.expand(len(images), -1) for draw in fold.permutations)
         # v(I), v(P) and v(0), means over b: of f(X, P_b), of f(X_b, P) and of f(X_b, P_b)
-        image = torch.stack([logits_of(model, images, draw, device) for draw in draws]).mean(dim=0)
-        position = logits_of(model, others, None, device).mean(dim=0).expand_as(both)
-        none = logits_of(model, others, fold.permutations, device).mean(dim=0).expand_as(both)
+        image = torch.stack(of_draws).mean(dim=0)
+        background = logits_of(model, others, fold.permutations[None], device).mean(dim=1)
+        position, none = (logits.expand_as(both) for logits in background)
         values = [own(logits, classes) for logits in (both, image, position, none)]
         correct = both.argmax(dim=1) == classes
         parts.append(torch.stack([*shapley(*values), interaction(*values), correct]))

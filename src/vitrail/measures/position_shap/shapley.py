@@ -192,7 +192,9 @@ def estimate(
     Raises:
         VitrailError: as `explained_classes`.
     """
-    clean, *halves = logits.clone().unbind(dim=1)
+    if logits.is_inference():  # autograd takes none that a caller made in inference mode
+        logits = logits.clone()
+    clean, *halves = logits.unbind(dim=1)
     classes, count = explained_classes(clean, labels), len(samples)
     correct = clean.argmax(dim=1) == classes
     weights = torch.full((count,), 1 / count, dtype=torch.float64, requires_grad=True)

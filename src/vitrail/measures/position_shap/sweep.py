@@ -87,7 +87,7 @@ def sweep(
             raise rows.damaged
         ends = [0, start - 1]
         images, _ = collate(samples, order[ends])
-        found, kept = logits_of(model, images, None, device), logits[0][ends, 0]
+        found, kept = logits_of(model, images, None, device)[0], logits[0][ends, 0]
         if kept.shape != found.shape or not torch.allclose(kept, found, rtol=1e-3, atol=1e-3):
             raise VitrailError(
                 f"{resume} was begun with another model or other images: delete it to begin anew"
@@ -105,14 +105,13 @@ def sweep(
         for images, truth in eval_loader(rest, batch_size, workers):
             if until and done >= FEWEST and cast(float, estimated().half_width) <= until:
                 break
-            clean = logits_of(model, images, None, device)
-            explained_classes(clean, truth)  # refused before they cost passes
             indices = order[done : done + len(truth)]
             draws = draws_of(indices, permutations, model.positions, seed)
-            halves = draws.tensor_split(min(2, permutations))
-            means = [_mean_logits(model, images, half, device) for half in halves]
+            clean, permuted = logits_of(model, images, draws, device).split([1, permutations])
+            explained_classes(clean[0], truth)  # a wrong label is refused before it is kept
+            means = [_mean(half) for half in permuted.tensor_split(min(2, permutations))]
             labels.append(truth)
-            logits.append(torch.stack([clean, *means], dim=1))  # f(X, P), mean_k f(X, P_k)
+            logits.append(torch.stack([clean[0], *means], dim=1))  # f(X, P), mean_k f(X, P_k)
             rows.append(labels[-1], logits[-1])
             done += len(truth)
             bar.update(len(truth))
@@ -148,16 +147,29 @@ def draws_of(samples: Tensor, permutations: int, positions: int, seed: int) -> T
     return torch.stack(each, dim=1)
 
 
-def logits_of(model: Permutable, images: Tensor, permutation: Tensor | None, device: str) -> Tensor:
-    """Return logits ``(B, classes)`` as float64 on the CPU.
+def logits_of(model: Permutable, images: Tensor, draws: Tensor | None, device: str) -> Tensor:
+    """Return the logits of images as they are and under each permutation, float64 on the CPU.
+
+    Images go to the device once and all logits come back together, since each copy between the two
+    makes one wait for the other.
+
+    Args:
+        model: in evaluation mode on `device`.
+        images: ``(B, 3, H, W)``.
+        draws: ``(K, B, N)`` permutations, or None for K = 0.
+        device: where the model is.
+
+    Returns:
+        ``(1 + K, B, classes)``, first those without a permutation.
 
     Raises:
         VitrailError: they are not finite.
     """
-    if permutation is not None:
-        permutation = permutation.to(device)
+    images = images.to(device, non_blocking=True)
+    permutations = [None, *(() if draws is None else draws.to(device, non_blocking=True))]
     with torch.inference_mode():
-        logits = model(images.to(device), permutation).cpu().double()
+        logits = torch.stack([model(images, permutation) for permutation in permutations])
+    logits = logits.cpu().double()
     if not logits.isfinite().all():
         raise VitrailError(
             "the model's logits are not finite, so they cannot be explained: check its weights and "
@@ -188,10 +200,10 @@ def collate(samples: Any, indices: Tensor) -> tuple[Tensor, Tensor]:
     return torch.stack(images), torch.tensor(labels)
 
 
-def _mean_logits(model: Permutable, images: Tensor, draws: Tensor, device: str) -> Tensor:
-    """v(I) of all classes: logits averaged over permutations ``(K, B, N)``, ``(B, classes)``."""
+def _mean(logits: Tensor) -> Tensor:
+    """v(I) of all classes: the mean of ``(K, B, classes)`` over permutations, ``(B, classes)``."""
     mean = torch.zeros((), dtype=torch.float64)
-    for k, draw in enumerate(draws, start=1):
+    for k, of_draw in enumerate(logits, start=1):
         # A running mean, since the mean of equal numbers then is that number, bit for bit.
-        mean = mean + (logits_of(model, images, draw, device) - mean) / k
+        mean = mean + (of_draw - mean) / k
     return mean

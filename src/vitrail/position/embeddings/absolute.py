@@ -68,11 +68,14 @@ class Sinusoid(AdditiveEmbedding):
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
         layout.require_divisible("sin", layout.embed_dim, by=4)
-        half = layout.embed_dim // 2
+
+    def constants(self) -> dict[str, Tensor]:
+        """Compute the sinusoids."""
+        half = self.layout.embed_dim // 2
         frequencies = SIN_BASE ** -(torch.arange(0, half, 2) / half)
-        phases = layout.coordinates().unsqueeze(-1) * frequencies  # (N, 2, D/4)
+        phases = self.layout.coordinates().unsqueeze(-1) * frequencies  # (N, 2, D/4)
         waves = torch.stack([phases.sin(), phases.cos()], dim=-1)
-        self.register_buffer("values", waves.flatten(1), persistent=False)
+        return {"values": waves.flatten(1)}
 
     def table(self, batch: int) -> Tensor:
         """Return the sinusoids."""
@@ -101,7 +104,10 @@ class FourierFeatures(AdditiveEmbedding):
         self.frequencies = nn.Linear(2, dim // 2, bias=False)
         nn.init.normal_(self.frequencies.weight, std=FF_GAMMA**-2)
         self.mlp = Mlp(dim, FF_MLP_RATIO * dim, dim)
-        self.register_buffer("coordinates", layout.coordinates().float(), persistent=False)
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the patches' (x, y), ``(N, 2)``."""
+        return {"coordinates": self.layout.coordinates().float()}
 
     def table(self, batch: int) -> Tensor:
         """Compute the embeddings."""
@@ -122,6 +128,8 @@ class CAPE(AdditiveEmbedding):
         step: between neighbours, in x and in y.
         places: (x, y) from -1 to 1, ``(N, 2)``.
         frequencies: ``(2, D/2)``, whose directions fan out and whose lengths go from 1 to 10.
+        values: the sinusoids of `places`, ``(N, D)``. Computed in float32, they lose only their
+            last digits where a model is cast to half precision.
 
     Raises:
         VitrailError: D is odd.
@@ -130,28 +138,32 @@ class CAPE(AdditiveEmbedding):
     step: Tensor  # between neighbours, in x and in y
     places: Tensor  # (x, y) from -1 to 1, (N, 2)
     frequencies: Tensor  # (2, D/2), whose directions fan out and whose lengths go from 1 to 10
+    values: Tensor  # (N, D)
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
         layout.require_divisible("cape", layout.embed_dim, by=2)
-        height, width = layout.grid
+
+    def constants(self) -> dict[str, Tensor]:
+        """Compute the places and frequencies, and the sinusoids of the places."""
+        height, width = self.layout.grid
         step = 2 / torch.tensor([max(width - 1, 1), max(height - 1, 1)])
-        self.register_buffer("step", step, persistent=False)
-        self.register_buffer("places", layout.coordinates() * step - 1, persistent=False)
-        turns = torch.arange(layout.embed_dim // 2)
+        places = self.layout.coordinates() * step - 1
+        turns = torch.arange(self.layout.embed_dim // 2)
         lengths = 10 ** torch.linspace(0, 1, len(turns))
         frequencies = lengths * torch.stack([turns.cos(), turns.sin()])
-        self.register_buffer("frequencies", frequencies, persistent=False)
+        values = _sinusoids(places, frequencies)
+        return {"step": step, "places": places, "frequencies": frequencies, "values": values}
 
     def content(self, patches: Tensor) -> Tensor:
         """Scale the patches up."""
         return patches * math.sqrt(patches.shape[-1])
 
     def table(self, batch: int) -> Tensor:
-        """Compute the sinusoids, in training of positions augmented for each image."""
-        places = self._augmented(batch) if self.training else self.places
-        phases = math.pi * (places.unsqueeze(-1) * self.frequencies).sum(-2)
-        return torch.cat([phases.cos(), phases.sin()], dim=-1)
+        """Return the sinusoids, in training of positions augmented for each image."""
+        if self.training:
+            return _sinusoids(self._augmented(batch), self.frequencies)
+        return self.values
 
     def _augmented(self, batch: int) -> Tensor:
         """Return places ``(batch, N, 2)``, shifted together, each on its own, and scaled."""
@@ -162,3 +174,9 @@ class CAPE(AdditiveEmbedding):
         shifted = self.places + CAPE_GLOBAL_SHIFT * uniform(1, 2)
         shifted = shifted + CAPE_LOCAL_SHIFT * self.step * uniform(self.positions, 2)
         return shifted * CAPE_SCALE ** uniform(1, 1)
+
+
+def _sinusoids(places: Tensor, frequencies: Tensor) -> Tensor:
+    """Return cosines and sines of places ``(..., N, 2)`` by ``(2, D/2)``: ``(..., N, D)``."""
+    phases = math.pi * (places.unsqueeze(-1) * frequencies).sum(-2)
+    return torch.cat([phases.cos(), phases.sin()], dim=-1)

@@ -68,5 +68,6 @@ class AutoWrappedRoPE(AutoRoPE):
 
     def angles(self, layer: int) -> Tensor:
         """Return gamma times the wrapped angles of RoPE."""
-        plain = (self.coordinates[:, :, None, None] * self.frequencies[layer]).sum(1)
+        frequencies = RoPE.effective_frequencies(self, layer)
+        plain = (self.coordinates[:, :, None, None] * frequencies).sum(1)
         return self.gamma[layer] * torch.atan2(plain.sin(), plain.cos())

@@ -71,6 +71,21 @@ class PositionEmbedding(nn.Module):
         super().__init__()
         self.layout = layout
         self.positions = layout.num_patches
+        for name, value in self.constants().items():
+            self.register_buffer(name, value, persistent=False)
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the tensors that follow from the layout alone, by the names of their buffers."""
+        return {}
+
+    @torch.no_grad()
+    def init_non_persistent_buffers(self) -> None:
+        """Compute the constants again, which no checkpoint has and `to_empty` leaves undefined.
+
+        The name is timm's, whose `reinit_non_persistent_buffers` calls it.
+        """
+        for name, value in self.constants().items():
+            self.get_buffer(name).copy_(value)
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
         """Fit weights of another size of images to this one; those of most embeddings have none.

@@ -37,9 +37,12 @@ class RPE(PositionEmbedding):
         (height, width), dim = layout.grid, layout.head_dim
         self.height = nn.Parameter(torch.randn(2 * height - 1, dim) / math.sqrt(dim))
         self.width = nn.Parameter(torch.randn(2 * width - 1, dim) / math.sqrt(dim))
-        x, y = layout.coordinates().unbind(1)
-        self.register_buffer("down", y - y.unsqueeze(1) + height - 1, persistent=False)
-        self.register_buffer("across", x - x.unsqueeze(1) + width - 1, persistent=False)
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the offset of each pair of patches down and across, as rows of the tables."""
+        (height, width), (x, y) = self.layout.grid, self.layout.coordinates().unbind(1)
+        down, across = y - y.unsqueeze(1) + height - 1, x - x.unsqueeze(1) + width - 1
+        return {"down": down, "across": across}
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
         """Interpolate along the offsets, as timm does; see `PositionEmbedding`."""
@@ -81,7 +84,11 @@ class AcrossOnly(RPE):
                 f"embedding 'rpe-as-published' needs a square grid, not {layout.grid}: give "
                 "img_size one side, or use 'rpe'"
             )
-        self.down = self.across
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the offset across for both."""
+        across = super().constants()["across"]
+        return {"down": across, "across": across}
 
 
 def piecewise_index(offset: Tensor) -> Tensor:
@@ -107,10 +114,12 @@ class IRPE(PositionEmbedding):
         self.prefix = int(layout.class_token)
         buckets = SIDE**2 + self.prefix
         self.weight = nn.Parameter(torch.zeros(layout.num_heads, layout.head_dim, buckets))
-        coordinates = layout.coordinates()
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the bucket of each pair of tokens, ``(T, T)``."""
+        coordinates, prefix = self.layout.coordinates(), int(self.layout.class_token)
         x, y = (piecewise_index(coordinates - coordinates.unsqueeze(1)) + REACH).unbind(2)
-        index = functional.pad(SIDE * y + x, (self.prefix, 0, self.prefix, 0), value=SIDE**2)
-        self.register_buffer("index", index, persistent=False)
+        return {"index": functional.pad(SIDE * y + x, (prefix, 0, prefix, 0), value=SIDE**2)}
 
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
         """Score the buckets of the offsets between the permuted positions."""
@@ -137,13 +146,12 @@ class ALiBi(PositionEmbedding):
     slopes: Tensor
     distances: Tensor
 
-    def __init__(self, layout: Layout) -> None:
-        super().__init__(layout)
-        heads = torch.arange(1, layout.num_heads + 1)
-        self.register_buffer("slopes", 2 ** (-8 * heads / layout.num_heads), persistent=False)
-        places = layout.coordinates().float()
+    def constants(self) -> dict[str, Tensor]:
+        """Compute the slopes and distances."""
+        heads = torch.arange(1, self.layout.num_heads + 1)
+        places = self.layout.coordinates().float()
         distances = (places - places.unsqueeze(1)).norm(dim=2)
-        self.register_buffer("distances", distances, persistent=False)
+        return {"slopes": 2 ** (-8 * heads / self.layout.num_heads), "distances": distances}
 
     def bias(self, q: Tensor, layer: int, permutation: Tensor | None) -> Tensor | None:
         """Penalise the distances between the permuted positions; of one image if none permute."""

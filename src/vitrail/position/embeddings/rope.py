@@ -29,7 +29,7 @@ class RoPE(PositionEmbedding):
 
     Attributes:
         frequencies: ``(layers, 2, H, d/2)``, of x and y.
-        coordinates: (x, y), ``(N, 2)``.
+        coordinates: (x, y), ``(N, 2)`` int64.
 
     Raises:
         VitrailError: a head's channels are no multiple of 4.
@@ -49,11 +49,18 @@ class RoPE(PositionEmbedding):
         self.frequencies = nn.Parameter(
             torch.stack([axes.cos(), axes.sin()], dim=1) * lengths.repeat(2)
         )
-        self.register_buffer("coordinates", layout.coordinates().float(), persistent=False)
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the coordinates, as whole numbers: a cast to half precision keeps them."""
+        return {"coordinates": self.layout.coordinates()}
 
     def effective_frequencies(self, layer: int) -> Tensor:
-        """Return the angles of a layer for one step in x and in y, ``(2, H, d/2)``."""
-        return self.frequencies[layer]
+        """Return the angles of a layer for one step in x and in y, ``(2, H, d/2)``.
+
+        They are float32 at least: an angle of many turns needs more digits than half precision has.
+        """
+        frequencies = self.frequencies[layer]
+        return frequencies.to(torch.promote_types(frequencies.dtype, torch.float32))
 
     def angles(self, layer: int) -> Tensor:
         """Return by how much a layer turns each position's channels, ``(N, H, d/2)``, in rad."""
@@ -81,12 +88,16 @@ class AxialRoPE(RoPE):
 
     def __init__(self, layout: Layout) -> None:
         super().__init__(layout)
-        dim = layout.head_dim
+        del self.frequencies  # learned ones
+        self.register_buffer("frequencies", self.constants()["frequencies"], persistent=False)
+
+    def constants(self) -> dict[str, Tensor]:
+        """Return the frequencies beside the coordinates."""
+        dim, layers, heads = self.layout.head_dim, self.layout.depth, self.layout.num_heads
         lengths = AXIAL_THETA ** -(torch.arange(0, dim, 4) / dim)
         axes = torch.block_diag(lengths[None], lengths[None])  # (2, d/2)
-        axes = axes[:, None].expand_as(self.frequencies).clone()
-        del self.frequencies  # learned ones
-        self.register_buffer("frequencies", axes, persistent=False)
+        frequencies = axes[:, None].repeat(layers, 1, heads, 1)
+        return {**super().constants(), "frequencies": frequencies}
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -203,13 +203,13 @@ def test_the_default_takes_fewer_permutations_of_many_samples():
 
 
 @pytest.mark.parametrize("label", [4, UNKNOWN - 1])
-def test_a_label_beyond_the_classes_is_refused_before_it_costs_passes(label):
+def test_a_label_beyond_the_classes_is_refused_with_its_batch(label):
     images, labels = samples(12).tensors
     labels[6] = label
     model = Tokens()
     with pytest.raises(VitrailError, match=f"label is {label}, but the model has 4 classes"):
         sweep(model, TensorDataset(images, labels), permutations=2, batch_size=4)
-    assert model.passes == 4 * (1 + 2) + 4
+    assert model.passes == 2 * 4 * (1 + 2)
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capfd):
