@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -117,3 +117,25 @@ def masks(
     drawn += [np.zeros(grid, dtype=bool)] * (crops - count)
     random.shuffle(drawn)
     return torch.from_numpy(np.stack(drawn)).flatten(1)
+
+
+class Masked(NamedTuple):
+    """Masks of crops, with the number and place of their masked patches.
+
+    Both are computed where the mask is drawn, on the CPU: to count what a mask on a GPU chooses,
+    each step would wait for it (facebookresearch/dinov2 does the same in its `collate`).
+    """
+
+    mask: Tensor  # (crops, N) bool
+    places: Tensor  # (M,) int64, of the masked patches among all crops x N
+    weight: Tensor  # (M,), one over the number of masked patches of the same crop
+
+    @classmethod
+    def of(cls, mask: Tensor) -> Masked:
+        """Count the patches of masks ``(crops, N)`` bool."""
+        weight = (1 / mask.sum(1, keepdim=True).clamp(min=1)).expand(mask.shape)[mask]
+        return cls(mask, mask.flatten().nonzero().flatten(), weight)
+
+    def to(self, device: torch.device) -> Masked:
+        """Copy all to a device, without waiting for it."""
+        return Masked(*(tensor.to(device, non_blocking=True) for tensor in self))

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from vitrail.dinov2.crops import Masked
     from vitrail.recipes import DINOv2Recipe
 
 EPS = 1e-8
@@ -45,14 +46,14 @@ def dino_losses(
     return of_global, views * cross_entropy(local_logits, both, temperature).mean() / pairs
 
 
-def ibot_loss(logits: Tensor, targets: Tensor, mask: Tensor, temperature: float) -> Tensor:
+def ibot_loss(logits: Tensor, targets: Tensor, masked: Masked, temperature: float) -> Tensor:
     """Return iBOT's loss: the mean over an image's masked patches, averaged over all images.
 
-    Logits and targets ``(M, K)`` of the masked patches are in the order of `mask`, ``(2B, N)``
-    bool; an image without a masked patch counts as zero.
+    Logits and targets ``(M, K)`` of the masked patches are in the order of `masked`; an image
+    without a masked patch counts as zero.
     """
-    weights = (1 / mask.sum(1, keepdim=True).clamp(min=1)).expand(mask.shape)[mask]
-    return (weights * cross_entropy(logits, targets, temperature)).sum() / len(mask)
+    losses = masked.weight * cross_entropy(logits, targets, temperature)
+    return losses.sum() / len(masked.mask)
 
 
 def koleo_loss(features: Tensor) -> Tensor:

@@ -105,14 +105,17 @@ class Network(nn.Module):
     def forward(
         self, crops: Sequence[Tensor], masks: Sequence[Tensor | None], chosen: Tensor
     ) -> Projected:
-        """Project class tokens, and the `chosen` patches, ``(2B, N)`` bool, of the first set.
+        """Project class tokens, and chosen patches of the first set.
 
-        Each set of crops, ``(B', 3, H, W)``, has masks, ``(B', N)`` bool, or None.
+        Args:
+            crops: sets of images, ``(B', 3, H, W)`` each, the first of 2B with N patches.
+            masks: of each set, ``(B', N)`` bool, or None.
+            chosen: the chosen patches' places among all 2B N of the first set, ``(M,)`` int64.
         """
         views = zip(crops, masks, strict=True)
         tokens = [self.backbone.forward_features(images, mask) for images, mask in views]
         cls = [of_set[:, 0] for of_set in tokens]
-        patches = tokens[0][:, self.backbone.num_prefix_tokens :][chosen]
+        patches = tokens[0][:, self.backbone.num_prefix_tokens :].flatten(0, 1)[chosen]
         sizes = [len(part) for part in (*cls, patches)]
         if self.patch_head is None:
             *logits, patch_logits = self.head(torch.cat([*cls, patches])).float().split(sizes)

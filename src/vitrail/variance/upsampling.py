@@ -7,6 +7,7 @@ Two axes are interpolated one after the other, so k of a plane is the product of
 
 from __future__ import annotations
 
+import functools
 import math
 from typing import Literal, get_args
 
@@ -48,6 +49,7 @@ def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = 
     return upsample(identity, (new, old), mode, antialias)[0, 0]
 
 
+@functools.cache  # a segmenter asks for the same one with every image
 def axis_variance_ratio(
     old: int, new: int, mode: Mode = "bicubic", antialias: bool = False
 ) -> float:

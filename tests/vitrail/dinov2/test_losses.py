@@ -7,6 +7,7 @@ import torch
 from torch.nn import functional
 
 from replication.engine.team import Team
+from vitrail.dinov2.crops import Masked
 from vitrail.dinov2.losses import (
     Centering,
     Sinkhorn,
@@ -82,7 +83,7 @@ def test_ibot_averages_over_an_images_masked_patches_and_then_over_all_images():
     student, targets = logits(4, K), logits(4, K).softmax(-1)
     rows = [entropy_of_pair(s, t) for s, t in zip(student, targets, strict=True)]
     expected = (sum(rows[:3]) / 3 + 0 + rows[3]) / 3
-    assert ibot_loss(student, targets, mask, T).item() == pytest.approx(expected)
+    assert ibot_loss(student, targets, Masked.of(mask), T).item() == pytest.approx(expected)
 
 
 def test_koleo_is_minus_the_mean_log_distance_to_the_nearest():

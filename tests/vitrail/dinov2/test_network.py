@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from vitrail.dinov2.crops import Masked
 from vitrail.dinov2.network import Head, Network, build_model, compile_blocks, drop_paths
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
@@ -164,7 +165,7 @@ def test_a_network_projects_class_tokens_and_chosen_patches(make_recipe, separat
     crops = [torch.randn(4, 3, 16, 16), torch.randn(6, 3, 8, 8)]
     mask = torch.rand(4, 16) < 0.3
     with torch.no_grad():
-        seen = network(crops, [mask, None], mask)
+        seen = network(crops, [mask, None], Masked.of(mask).places)
         tokens = network.backbone.forward_features(crops[0], mask)
         head = network.patch_head if separate else network.head
         assert torch.equal(seen.features, tokens[:, 0])

@@ -21,7 +21,7 @@ from replication.engine.loop import TrainingLoop, require_start
 from replication.engine.model import build_from, save_weights
 from replication.engine.step import checkpoint_gradients, fault_in, synchronised
 from replication.engine.team import Team
-from vitrail.dinov2.crops import MultiCrop, by_view, masks
+from vitrail.dinov2.crops import Masked, MultiCrop, by_view, masks
 from vitrail.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
 from vitrail.dinov2.network import (
     OPTIONS,
@@ -148,12 +148,12 @@ class SelfSupervisionTrainer:
         micros = [self._seen(step, batch) for batch in batches]
         rows = zip(micros, *self._targets(step, micros), strict=True)
         parts = torch.zeros(4, device=self.team.device)
-        for number, ((index, crops, mask), of_cls, of_patch) in enumerate(rows, 1):
+        for number, ((index, crops, masked), of_cls, of_patch) in enumerate(rows, 1):
             seed_everything("micro-batch", self.seed, step, index)
             with synchronised(self.parallel, number == self.accumulation):
                 with autocast(self.team.device.type, self.recipe.precision):
-                    seen = self.parallel(crops, [mask, None][: len(crops)], mask)
-                losses = self._losses(seen, of_cls, of_patch, mask)
+                    seen = self.parallel(crops, [masked.mask, None][: len(crops)], masked.places)
+                losses = self._losses(seen, of_cls, of_patch, masked)
                 (losses.sum() / self.accumulation).backward()
             parts += losses.detach() / self.accumulation
         for parameters in self.clipped:
@@ -163,7 +163,7 @@ class SelfSupervisionTrainer:
         self.parts = dict(zip(("dino_global", "dino_local", "ibot", "koleo"), parts, strict=True))
         return parts.sum()
 
-    def _seen(self, step: int, batch: MicroBatch) -> tuple[int, list[Tensor], Tensor]:
+    def _seen(self, step: int, batch: MicroBatch) -> tuple[int, list[Tensor], Masked]:
         """A micro-batch's number, its crops view by view, and the masks of the global ones."""
         device, spec = self.team.device, self.recipe.masks
         crops = [by_view(crop.to(device, non_blocking=True)) for crop in batch.images]
@@ -171,15 +171,15 @@ class SelfSupervisionTrainer:
         grid = (crops[0].shape[-2] // patch[0], crops[0].shape[-1] // patch[1])
         seed_everything("masks", self.seed, step, batch.index)
         mask = masks(len(crops[0]), grid, spec.probability, spec.ratio)
-        return batch.index, crops, mask.to(device, non_blocking=True)
+        return batch.index, crops, Masked.of(mask).to(device)
 
     @torch.no_grad()
     def _targets(
-        self, step: int, micros: list[tuple[int, list[Tensor], Tensor]]
+        self, step: int, micros: list[tuple[int, list[Tensor], Masked]]
     ) -> tuple[list[Tensor], list[Tensor]]:
         """The teacher's targets of class tokens and of masked patches, by micro-batch."""
         with autocast(self.team.device.type, self.recipe.precision):
-            seen = [self.teacher(crops[:1], [None], mask) for _, crops, mask in micros]
+            seen = [self.teacher(crops[:1], [None], masked.places) for _, crops, masked in micros]
         temperature = self.scheduler.teacher_temperature(step)
         of_cls = self.targets["cls"]([view.logits[0] for view in seen], temperature, self.team)
         of_patch = self.targets["patch"](
@@ -188,12 +188,12 @@ class SelfSupervisionTrainer:
         self.last = torch.cat(of_cls), torch.cat([view.features.chunk(2)[0] for view in seen])
         return of_cls, of_patch
 
-    def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, mask: Tensor) -> Tensor:
+    def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, masked: Masked) -> Tensor:
         """DINO's global and local loss, iBOT's and KoLeo's, weighted."""
         temperature = self.recipe.student_temperature
         first, *local = seen.logits
         dino = dino_losses(first, local[0] if local else first[:0], of_cls, temperature)
-        ibot = ibot_loss(seen.patch_logits, of_patch, mask, temperature)
+        ibot = ibot_loss(seen.patch_logits, of_patch, masked, temperature)
         koleo = sum(map(koleo_loss, seen.features.chunk(2)), start=first.new_zeros(()))
         return torch.stack([*dino, ibot, self.recipe.koleo_weight * koleo])
 

@@ -155,7 +155,7 @@ def test_ten_steps_are_those_of_the_published_rules(make_recipe, kind, monkeypat
         loss = trainer.step(step, batches_of(step, recipe.crops.local_count))
         lr, decay, momentum, temperature = rates(kind, step)
         with torch.no_grad():
-            taught = [teacher(crops[:1], [None], mask) for _, crops, mask in drawn]
+            taught = [teacher(crops[:1], [None], masked.places) for _, crops, masked in drawn]
         logits = [[x.logits[0] for x in taught], [x.patch_logits for x in taught]]
         (cls, centres[0]), (patches, centres[1]) = (
             centred(kind, batches, temperature, centre)
@@ -163,8 +163,8 @@ def test_ten_steps_are_those_of_the_published_rules(make_recipe, kind, monkeypat
         )
         student.zero_grad()
         total = 0.0
-        for (_, crops, mask), of_cls, of_patch in zip(drawn, cls, patches, strict=True):
-            seen = student(crops, [mask, None][: len(crops)], mask)
+        for (_, crops, (mask, index, _)), of_cls, of_patch in zip(drawn, cls, patches, strict=True):
+            seen = student(crops, [mask, None][: len(crops)], index)
             part = losses_of(seen, of_cls, of_patch, mask) / MICROS
             part.backward()
             total += part.item()
