@@ -6,7 +6,7 @@ READY := .venv/.ready
 TOOLS := .venv/.test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock
+.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
@@ -50,6 +50,10 @@ docs: $(READY) .venv/.docs
 ## the JSON schemas by which editors check configs/, in workflow/schemas
 schemas: $(READY)
 	@$(BIN)/python -m tools.schemas
+
+## what only a GPU can tell, by the machine's own Python; ARGS=--quick on a CPU
+gpu-check:
+	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(ARGS)
 
 ## resolve envs/requirements.in, envs/test.in and envs/docs.in anew
 lock:

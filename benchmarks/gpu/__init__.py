@@ -1,0 +1,1 @@
+"""All that only a GPU can tell, in one run: `make gpu-check`. See `benchmarks.gpu.__main__`."""

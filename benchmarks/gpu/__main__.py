@@ -1,0 +1,77 @@
+"""All that only a GPU can tell, in one run of at most eight minutes on a large one.
+
+It asks, in the order of what the answers settle: do all families compute the same as on the CPU;
+do shifts keep the logits, ties included; is the Triton kernel right; how often does a pass wait for
+the GPU; does a training that is killed and resumed end in the same bits; memory, block times and
+throughput of octic Tables 1 and 2 and of shift Tables 3, 4 and A1; the speed of P-SHAP; and in the
+time that is left, Flowers-102 by the own recipe of `position`'s Table 2.
+
+    make gpu-check ARGS="--output rows.csv --flowers flowers102-32px.npz"
+    make gpu-check ARGS=--quick                 # on a CPU, the smallest sizes, in a minute or two
+
+It runs on the machine's own Python with torch, timm, triton, pandas, scipy, and scikit-learn for
+its two photographs. It makes no environment, and needs no pydantic, Snakemake or MMSegmentation.
+The archive of Flowers-102 is written by `tools.gpu_inputs` where those are.
+
+Each number is a row of the CSV as soon as it is known, with device, versions, commit and time,
+beside what was predicted (``predictions.csv``, written before the first run) and whether it is
+inside the predicted range; with ``--quick`` nothing is compared. A step that fails, hangs or runs
+out of memory has a row that says so. Rows are appended, and a training goes on from its checkpoint
+in ``--runs``. Exit status 1 if a step failed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+
+from benchmarks.gpu import equality, kernel, papers, pshap, shifts, training
+from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predictions, run
+
+LANES = 4  # steps at a time of those that time nothing
+BUILD = Path("build") / "gpu-check"
+
+
+def all_steps() -> list[Step]:
+    """Return the steps in their order."""
+    lists = (
+        equality.equality_steps(),
+        shifts.steps(),
+        kernel.steps(),
+        equality.sync_steps(),
+        training.steps(),
+        papers.steps(),
+        pshap.steps(),
+        training.flowers_steps(),
+    )
+    return [step for steps in lists for step in steps]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--quick", action="store_true", help="smallest sizes, on the CPU")
+    parser.add_argument("--device", help="torch's name; cuda, with --quick cpu")
+    parser.add_argument("--output", type=Path, help=f"CSV to append to; {BUILD}/rows.csv")
+    parser.add_argument("--flowers", type=Path, default=Path("flowers102-32px.npz"))
+    parser.add_argument("--runs", type=Path, default=BUILD / "runs", help="of checkpoints")
+    parser.add_argument("--only", nargs="+", default=[""], help="steps whose names begin so")
+    parser.add_argument("--seconds", type=float, default=460, help="for all steps")
+    parser.add_argument("--commit", help="for the rows, where there is no repository")
+    args = parser.parse_args()
+
+    device = args.device or ("cpu" if args.quick else "cuda")
+    cores = len(os.sched_getaffinity(0))
+    lanes = max(1, min(LANES, cores // 2))
+    settings = Settings(device, args.quick, args.flowers, args.runs, max(1, cores // lanes))
+    steps = [step for step in all_steps() if step.name.startswith(tuple(args.only))]
+    origin = origin_of(device, args.commit)
+    predictions = {} if args.quick else read_predictions()
+    rows = Rows(args.output or BUILD / "rows.csv", origin, predictions)
+    return int(run(steps, settings, rows, lanes, args.seconds) > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,310 @@
+"""Steps in processes of their own, each with a time bound, and one row on disk for each number.
+
+A step is a generator of `Measured`. It runs in a fork of this process, which has imported torch and
+used neither a GPU nor threads. So a step costs no import, and one that raises, hangs, exhausts the
+memory or leaves the GPU in error ends alone, with a row that says so. Steps that are not `alone`
+share the device with a few others; those that are, as they time something, wait until none runs.
+"""
+
+from __future__ import annotations
+
+import csv
+import fnmatch
+import math
+import multiprocessing
+import os
+import signal
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+
+from vitrail.measures.context import Context, without_tf32
+from vitrail.provenance import provenance
+
+PREDICTIONS = Path(__file__).with_name("predictions.csv")
+GRACE = 15.0  # seconds from SIGTERM, upon which a training saves a checkpoint, to SIGKILL
+FORK = multiprocessing.get_context("fork")
+
+COLUMNS = (
+    *("quantity", "value", "unit", "dtype", "predicted", "low", "high", "verdict", "note"),
+    *("step", "seconds", "time", "device", "torch", "timm", "triton", "commit"),
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What all steps are told.
+
+    Args:
+        device: torch's name of it.
+        quick: the smallest sizes, to see that every step runs.
+        archive: images of Flowers-102, as `tools.gpu_inputs` writes them; it need not be there.
+        runs: where trainings keep their checkpoints.
+        threads: of the CPU, for each step.
+    """
+
+    device: str
+    quick: bool
+    archive: Path
+    runs: Path
+    threads: int
+
+    @property
+    def cuda(self) -> bool:
+        """Whether the device is a GPU."""
+        return torch.device(self.device).type == "cuda"
+
+    @property
+    def context(self) -> Context:
+        """What the library's measures are given."""
+        return Context(self.device, Path(), 0)
+
+
+class Measured(NamedTuple):
+    """One number, or with `value` None the reason in `note` why there is none."""
+
+    quantity: str
+    value: float | None
+    unit: str = ""
+    dtype: str = "float32"
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Step:
+    """What to measure, in at most `limit` seconds of a GPU; `alone` if it needs all of it."""
+
+    name: str
+    measure: Callable[[Settings], Iterable[Measured]]
+    limit: float
+    alone: bool = False
+    needs_cuda: bool = False
+
+
+class Prediction(NamedTuple):
+    """What was expected of a quantity before the first run."""
+
+    predicted: float
+    low: float
+    high: float
+
+    def verdict(self, value: float) -> str:
+        """Say whether a measured number is in the predicted range."""
+        return "inside" if self.low <= value <= self.high else "outside"
+
+
+def read_predictions(path: Path = PREDICTIONS) -> dict[str, Prediction]:
+    """Read the predictions by their patterns of quantities (`*` matches any text)."""
+    with path.open(encoding="utf-8", newline="") as file:
+        return {
+            row["quantity"]: Prediction(*(float(row[name]) for name in Prediction._fields))
+            for row in csv.DictReader(file)
+        }
+
+
+class Rows:
+    """The table on disk: a row is there as soon as its number is known."""
+
+    def __init__(
+        self, path: Path, origin: Mapping[str, Any], predictions: Mapping[str, Prediction]
+    ) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self._file = path.open("a", encoding="utf-8", newline="")
+        self._writer = csv.DictWriter(self._file, COLUMNS)
+        self._origin, self._predictions = origin, predictions
+        if not path.stat().st_size:
+            self._writer.writeheader()
+
+    def add(self, step: str, seconds: float, measured: Measured) -> None:
+        """Write a row beside its prediction: the first whose pattern matches."""
+        row: dict[str, Any] = {**measured._asdict(), "step": step, "seconds": round(seconds, 1)}
+        patterns = (p for p in self._predictions if fnmatch.fnmatchcase(measured.quantity, p))
+        pattern = next(patterns, None)
+        told = measured.note
+        if measured.value is not None:
+            told = f"{measured.value:.6g} {measured.unit}".strip()
+            row["value"] = f"{measured.value:.8g}"
+            if pattern is not None:
+                prediction = self._predictions[pattern]
+                row |= prediction._asdict() | {"verdict": prediction.verdict(measured.value)}
+                told += (
+                    f", predicted {prediction.predicted:g} ({prediction.low:g} to "
+                    f"{prediction.high:g}): {row['verdict']}"
+                )
+            told += f"; {measured.note}" if measured.note else ""
+        now = datetime.now(UTC).isoformat(timespec="seconds")
+        self._writer.writerow({**row, **self._origin, "time": now})
+        self._file.flush()
+        os.fsync(self._file.fileno())
+        print(f"{measured.quantity}: {told}", flush=True)
+
+
+def origin_of(device: str, commit: str | None) -> dict[str, Any]:
+    """Ask a process of its own what the rows' device and software are."""
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_send_origin, args=(sender, device, commit))
+    process.start()
+    sender.close()
+    try:
+        found: dict[str, Any] = receiver.recv()
+    except EOFError:
+        raise SystemExit(f"device '{device}' cannot be used: see the error above") from None
+    process.join()
+    return found
+
+
+def _send_origin(sender: Connection, device: str, commit: str | None) -> None:
+    known = provenance(device, **({"commit": commit} if commit else {}))
+    sender.send(
+        {
+            "device": known["device"],
+            "commit": known["commit"],
+            **{name: _version(name) for name in ("torch", "timm", "triton")},
+        }
+    )
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+@dataclass
+class Child:
+    """A step under way."""
+
+    step: Step
+    process: Any
+    begin: float
+    end: float
+    told: bool = field(default=False)  # that its time is over
+
+    @property
+    def seconds(self) -> float:
+        """How long it has run."""
+        return time.monotonic() - self.begin
+
+
+def run(steps: Iterable[Step], settings: Settings, rows: Rows, lanes: int, seconds: float) -> int:
+    """Take the steps in order, all in at most `seconds`; return how many failed.
+
+    Up to `lanes` steps run at a time. A step whose turn comes after `seconds` is left out, with a
+    row that says so.
+    """
+    deadline = time.monotonic() + seconds
+    waiting, running, failed = deque(steps), dict[Connection, Child](), 0
+    while waiting or running:
+        while waiting and _has_room(waiting[0], running, lanes):
+            step = waiting.popleft()
+            if step.needs_cuda and not settings.cuda:
+                rows.add(step.name, 0, Measured(step.name, None, note="needs CUDA"))
+            elif time.monotonic() >= deadline:
+                rows.add(step.name, 0, Measured(step.name, None, note="no time was left"))
+            else:
+                receiver, child = _start(step, settings, deadline)
+                running[receiver] = child
+        ready: Any = wait(running, timeout=0.5) if running else ()
+        for receiver in ready:
+            owner = running[receiver]
+            try:
+                measured, fault = receiver.recv()
+            except EOFError:
+                del running[receiver]
+                failed += _end(owner, rows)
+                continue
+            failed += fault
+            rows.add(owner.step.name, owner.seconds, measured)
+        for child in running.values():
+            _keep_in_time(child)
+    return failed
+
+
+def _has_room(step: Step, running: dict[Connection, Child], lanes: int) -> bool:
+    if step.alone or any(child.step.alone for child in running.values()):
+        return not running
+    return len(running) < lanes
+
+
+def _start(step: Step, settings: Settings, deadline: float) -> tuple[Connection, Child]:
+    receiver, sender = FORK.Pipe(duplex=False)
+    process = FORK.Process(target=_work, args=(sender, step, settings))
+    process.start()
+    sender.close()
+    begin = time.monotonic()
+    limit = step.limit if settings.cuda else math.inf
+    return receiver, Child(step, process, begin, min(begin + limit, deadline))
+
+
+def _keep_in_time(child: Child) -> None:
+    late = time.monotonic() - child.end
+    if late > GRACE:
+        _signal_group(child.process.pid, signal.SIGKILL)
+    elif late > 0 and not child.told:
+        child.told = True
+        child.process.terminate()
+
+
+def _end(child: Child, rows: Rows) -> int:
+    """Wait for a process that has closed its pipe, and end those that it has left behind."""
+    child.process.join(GRACE)
+    _signal_group(child.process.pid, signal.SIGKILL)
+    child.process.join()
+    code = child.process.exitcode
+    if not code:
+        return 0
+    why = "its time was over" if child.told else f"its process ended with {code}"
+    rows.add(child.step.name, child.seconds, Measured(child.step.name, None, note=why))
+    return int(not child.told)
+
+
+def _signal_group(pid: int, number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(pid, number)
+
+
+def _work(sender: Connection, step: Step, settings: Settings) -> None:
+    os.setsid()  # what it starts is in its group, and ends with it
+    torch.set_num_threads(settings.threads)
+    without_tf32()
+    try:
+        for measured in step.measure(settings):
+            sender.send((measured, measured.value is None and measured.note.startswith(FAILED)))
+    except Exception as error:  # whatever it is, the other steps go on
+        sender.send((failure(step.name, error), True))
+
+
+FAILED = "failed: "
+
+
+def failure(quantity: str, error: Exception) -> Measured:
+    """Make a row of an error."""
+    return Measured(quantity, None, note=f"{FAILED}{type(error).__name__}: {error}"[:500])
+
+
+def each(names: Iterable[str], measure: Callable[[str], Iterable[Measured]]) -> Iterator[Measured]:
+    """Measure one name after the other; where one fails the others go on."""
+    for name in names:
+        try:
+            yield from measure(name)
+        except Exception as error:
+            yield failure(name, error)
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+
+
+def largest_change(found: torch.Tensor, expected: torch.Tensor) -> float:
+    """Return the largest difference over the largest expected value, in float64."""
+    found, expected = (x.detach().double().cpu() for x in (found, expected))
+    change = ((found - expected).abs().max() / expected.abs().max()).item()
+    return change if math.isfinite(change) else math.inf

@@ -1,0 +1,109 @@
+"""Shifts of images that repeat themselves and of photographs; the bits of tokens by their place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.gpu.families import Family, shift
+from benchmarks.gpu.running import Measured, Settings, Step, each
+from benchmarks.shift_ties import CONTENTS, repeated
+from vitrail.measures.margins import selection_margins
+from vitrail.shift.torus import roll_image
+
+
+def steps() -> Iterable[Step]:
+    """One step for each kind of image."""
+    for content in IMAGES:
+        yield Step(f"shift/{content}", partial(shifts, content=content), limit=60)
+    yield Step("bits by place", bits_by_place, limit=30)
+
+
+def _stripes(family: Family, count: int) -> Tensor:
+    period = torch.arange(family.side) // 4 % 2
+    image = (2.0 * period - 1).expand(3, family.side, family.side)
+    return torch.stack([image if index % 2 else image.mT for index in range(count)])
+
+
+def _tiles(family: Family, count: int) -> Tensor:
+    side = 28 if family.side % 28 == 0 else 32  # of a tile: it divides 224, and 256
+    tiles = torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
+    return tiles.repeat(1, 1, family.side // side, family.side // side)
+
+
+def _two_objects(family: Family, count: int) -> Tensor:
+    generator = torch.Generator().manual_seed(0)
+    pairs = [repeated(CONTENTS[0], family.side, generator) for _ in range(count)]
+    return torch.stack(pairs).float()
+
+
+IMAGES: dict[str, Callable[[Family, int], Tensor]] = {
+    "stripes": _stripes,
+    "tiles": _tiles,
+    "two equal objects": _two_objects,
+    "photographs": Family.images,
+}
+
+
+def shifts(settings: Settings, content: str) -> Iterator[Measured]:
+    """Shift images circularly, each by its own offset, before the adaptive models, in float32.
+
+    It gives the largest change over the largest logit, the share of images whose logits keep their
+    bits, and of those that are certified (`vitrail.measures.margins`).
+    """
+    families, count = shift(settings.quick), 2 if settings.quick else 16
+
+    def compare(label: str) -> Iterator[Measured]:
+        family = families[label]
+        model = family.build().to(settings.device)
+        images = IMAGES[content](family, count).to(settings.device)
+        generator = torch.Generator().manual_seed(1)
+        offsets = torch.randint(family.side, (count, 2), generator=generator)
+        with torch.no_grad():
+            with selection_margins(model) as margins:
+                logits = model(images)
+            moved = model(roll_image(images, offsets.to(settings.device)))
+        changes = (moved - logits).abs().amax(dim=1)
+        place = f"shift/{label}/{content}"
+        relative = (changes.max() / logits.abs().max()).item()
+        yield Measured(f"{place}/error", relative, "of the largest logit")
+        yield Measured(f"{place}/equal", _percent(changes == 0), "% of images")
+        yield Measured(f"{place}/certified", _percent(margins.smallest() > 1), "% of images")
+
+    yield from each(families, compare)
+
+
+def _percent(each_one: Tensor) -> float:
+    return 100 * each_one.double().mean().item()
+
+
+def bits_by_place(settings: Settings) -> Iterator[Measured]:
+    """Move tokens to other places before layers that see each alone: do they keep their bits?
+
+    Ties are told from near ties by equal bits, so a token's must not depend on its place.
+    """
+    device, side, step = settings.device, 224, 4
+    count, width = (2, 24) if settings.quick else (32, 96)
+    torch.manual_seed(0)
+    conv = nn.Conv2d(3, width, step, step).to(device)
+    linear, norm = nn.Linear(width, 3 * width).to(device), nn.LayerNorm(width).to(device)
+    images = torch.randn(count, 3, side, side, device=device)
+    tokens = torch.randn(count, side // step, side // step, width, device=device)
+    places = (5, 11)  # by which the tokens move, down and to the right
+    pixels = tuple(step * place for place in places)
+    for precision in ("float32", "tf32") if settings.cuda else ("float32",):
+        tf32 = precision == "tf32"
+        torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = tf32
+        with torch.no_grad():
+            moved = tokens.roll(places, (1, 2))
+            pairs = {
+                "conv": (conv(images).roll(places, (2, 3)), conv(images.roll(pixels, (2, 3)))),
+                "linear": (linear(tokens).roll(places, (1, 2)), linear(moved)),
+                "norm": (norm(tokens).roll(places, (1, 2)), norm(moved)),
+            }
+        for name, (before, after) in pairs.items():
+            equal = _percent(before == after)
+            yield Measured(f"bits by place/{name}/{precision}", equal, "% of numbers", precision)

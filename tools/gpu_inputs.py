@@ -1,0 +1,144 @@
+"""What `make gpu-check` needs from here: recipes without their parser, and images without files.
+
+The machine with the GPU need not have pydantic, so the recipes of `position`'s Table 2 on
+Flowers-102 are resolved here, at scale full, into ``benchmarks/gpu/recipes.json``, which is
+committed. And few bytes can be brought there, so Flowers-102 is decoded here, resized as evaluation
+resizes it, and written as one archive, which is not committed:
+
+    python -m tools.gpu_inputs                                           # recipes.json
+    python -m tools.gpu_inputs --data data --output flowers102-32px.npz  # the archive
+
+Both ``flowers102`` and ``flower-data`` must lie in the folder of ``--data``. The archive has
+``images`` (8189, 32, 32, 3) uint8, and for each of the two datasets and its splits ``train`` and
+``val`` the places in `images` and the labels of its samples, in the order of its loader:
+``<dataset>/<split>/index`` and ``<dataset>/<split>/labels``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import filecmp
+import itertools
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch.utils.data import ConcatDataset
+from torchvision import datasets
+
+from replication.data.folders import flower_data, flowers102
+from replication.data.layout import verify
+from replication.evidence.comparison import tolerance
+from replication.plan.catalog import Catalog, load_catalog
+from replication.plan.paper import read_reference
+from vitrail.errors import VitrailError, exit_on_error
+from vitrail.files import atomic_path, write_atomically
+from vitrail.images.decoding import read_image
+from vitrail.images.opening import SPLITS
+from vitrail.images.transforms import eval_transform
+
+ROOT = Path(__file__).parents[1]
+RECIPES = ROOT / "benchmarks" / "gpu" / "recipes.json"
+EMBEDDINGS = ("ape", "auto-ape", "rope", "auto-rope")
+DECIMALS = 1  # of the printed accuracies
+SETS = {"flowers102": flowers102, "flower-data": flower_data}
+
+
+def catalog() -> Catalog:
+    """Read the papers at full scale."""
+    return load_catalog(ROOT, scale="full")
+
+
+def resolved() -> dict[str, Any]:
+    """Return the recipes of Flowers-102 in Table 2 of `position`, as plain data, by their names.
+
+    Those by the text come first, then those as published; each with its ``hash``, the fields of its
+    ``dataset`` that training reads, and what the paper ``printed`` for its embedding.
+    """
+    paper, printed, found = catalog().paper("position"), _printed(), {}
+    for suffix in ("", "-as-published"):
+        for embedding in EMBEDDINGS:
+            run = paper.run(name := f"flowers102-{embedding}{suffix}")
+            fields = {"name", "classes", "train_images", "val_images", "mean", "std"}
+            found[name] = {
+                "hash": run.recipe.hash,
+                "recipe": run.recipe.model_dump(mode="json"),
+                "dataset": run.info.model_dump(mode="json", include=fields),
+                "printed": printed[embedding],
+            }
+    return found
+
+
+def _printed() -> dict[str, dict[str, Any]]:
+    """Accuracy of each embedding on Flowers-102, its deviation, and how far one run may be off.
+
+    Source: position, Table 2, Sec. 5.6.
+    """
+    reference = ROOT / "configs" / "papers" / "position" / "reference" / "table2.csv"
+    numbers = {}
+    for (row, column), printed in read_reference(reference).items():
+        if row == "Flowers-102":
+            name = column.rpartition(" / ")[2].removesuffix(" (ours)").lower()
+            allowed = tolerance(1, None, printed.std, DECIMALS)
+            numbers[name] = {"top1": printed.value, "std": printed.std, "tolerance": allowed}
+    return numbers
+
+
+def archive(data: Path) -> dict[str, np.ndarray]:
+    """Decode Flowers-102, which lies below `data` in both its forms, into the archive's arrays.
+
+    Raises:
+        VitrailError: a dataset is not there, or an image of one form is not in the other.
+    """
+    papers = catalog()
+    for name in SETS:
+        verify(papers.datasets[name], data)
+    run = papers.paper("position").run("flowers102-ape")
+    resize, crop = eval_transform(run.recipe, run.info).transforms[:2]
+    jpg = data / "flowers102" / "flowers-102" / "jpg"
+    paths = sorted(jpg.glob("*.jpg"))
+    arrays = {"images": np.stack([np.asarray(crop(resize(read_image(path)))) for path in paths])}
+    place = {path.name: index for index, path in enumerate(paths)}
+    for (name, opened), split in itertools.product(SETS.items(), SPLITS):
+        files, labels = zip(*_listed(opened(data / name, split)), strict=True)
+        for file in files:
+            if file.name not in place or not filecmp.cmp(file, jpg / file.name, shallow=False):
+                raise VitrailError(
+                    f"{file} is not the file of that name in {jpg}: the two datasets must be of "
+                    "the same images; fetch them again"
+                )
+        arrays[f"{name}/{split}/index"] = np.array([place[file.name] for file in files])
+        arrays[f"{name}/{split}/labels"] = np.array(labels)
+    return arrays
+
+
+def _listed(opened: Any) -> list[tuple[Path, int]]:
+    """Files and labels of an opened dataset, in its order."""
+    if isinstance(opened, ConcatDataset):
+        return [pair for part in opened.datasets for pair in _listed(part)]
+    if isinstance(opened, datasets.Flowers102):
+        return list(zip(opened._image_files, opened._labels, strict=True))
+    return [(Path(path), label) for path, label in opened.samples]
+
+
+def main() -> None:
+    """Write the recipes, or with ``--data`` the archive."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="the root of all data, to make the archive")
+    parser.add_argument("--output", type=Path, default=Path("flowers102-32px.npz"))
+    args = parser.parse_args()
+    if args.data is None:
+        write_atomically(RECIPES, json.dumps(resolved(), indent=1) + "\n")
+        print(RECIPES)
+        return
+    arrays = archive(args.data)
+    with atomic_path(args.output) as partial, partial.open("wb") as file:
+        np.savez_compressed(file, allow_pickle=False, **arrays)
+    print(f"{args.output}: {args.output.stat().st_size / 2**20:.1f} MiB")
+
+
+if __name__ == "__main__":
+    exit_on_error(main)
