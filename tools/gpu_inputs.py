@@ -5,8 +5,8 @@ Flowers-102 are resolved here, at scale full, into ``benchmarks/gpu/recipes.json
 committed. And few bytes can be brought there, so Flowers-102 is decoded here, resized as evaluation
 resizes it, and written as one archive, which is not committed:
 
-    python -m tools.gpu_inputs                                           # recipes.json
-    python -m tools.gpu_inputs --data data --output flowers102-32px.npz  # the archive
+    python -m tools.gpu_inputs               # recipes.json
+    python -m tools.gpu_inputs --data data   # the archive, build/flowers102-32px.npz
 
 Both ``flowers102`` and ``flower-data`` must lie in the folder of ``--data``. The archive has
 ``images`` (8189, 32, 32, 3) uint8, and for each of the two datasets and its splits ``train`` and
@@ -41,6 +41,7 @@ from vitrail.images.transforms import eval_transform
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "benchmarks" / "gpu" / "recipes.json"
 EMBEDDINGS = ("ape", "auto-ape", "rope", "auto-rope")
+ARCHIVE = Path("build") / "flowers102-32px.npz"
 DECIMALS = 1  # of the printed accuracies
 SETS = {"flowers102": flowers102, "flower-data": flower_data}
 
@@ -128,7 +129,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--data", type=Path, help="the root of all data, to make the archive")
-    parser.add_argument("--output", type=Path, default=Path("flowers102-32px.npz"))
+    parser.add_argument("--output", type=Path, default=ARCHIVE)
     args = parser.parse_args()
     if args.data is None:
         write_atomically(RECIPES, json.dumps(resolved(), indent=1) + "\n")

@@ -6,8 +6,8 @@ the GPU; does a training that is killed and resumed end in the same bits; memory
 throughput of octic Tables 1 and 2 and of shift Tables 3, 4 and A1; the speed of P-SHAP; and in the
 time that is left, Flowers-102 by the own recipe of `position`'s Table 2.
 
-    make gpu-check ARGS="--output rows.csv --flowers flowers102-32px.npz"
-    make gpu-check ARGS=--quick                 # on a CPU, the smallest sizes, in a minute or two
+    make gpu-check ARGS="--output rows.csv"
+    make gpu-check ARGS=--quick    # on a CPU, the smallest sizes, in a minute or two
 
 It runs on the machine's own Python with torch, timm, triton, pandas, scipy, and scikit-learn for
 its two photographs. It makes no environment, and needs no pydantic, Snakemake or MMSegmentation.
@@ -31,6 +31,7 @@ from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predict
 
 LANES = 4  # steps at a time of those that time nothing
 BUILD = Path("build") / "gpu-check"
+ARCHIVE = Path("build") / "flowers102-32px.npz"
 
 
 def all_steps() -> list[Step]:
@@ -55,7 +56,7 @@ def main() -> int:
     parser.add_argument("--quick", action="store_true", help="smallest sizes, on the CPU")
     parser.add_argument("--device", help="torch's name; cuda, with --quick cpu")
     parser.add_argument("--output", type=Path, help=f"CSV to append to; {BUILD}/rows.csv")
-    parser.add_argument("--flowers", type=Path, default=Path("flowers102-32px.npz"))
+    parser.add_argument("--flowers", type=Path, default=ARCHIVE, help=f"archive; {ARCHIVE}")
     parser.add_argument("--runs", type=Path, default=BUILD / "runs", help="of checkpoints")
     parser.add_argument("--only", nargs="+", default=[""], help="steps whose names begin so")
     parser.add_argument("--seconds", type=float, default=460, help="for all steps")
@@ -64,8 +65,9 @@ def main() -> int:
 
     device = args.device or ("cpu" if args.quick else "cuda")
     cores = len(os.sched_getaffinity(0))
-    lanes = max(1, min(LANES, cores // 2))
-    settings = Settings(device, args.quick, args.flowers, args.runs, max(1, cores // lanes))
+    lanes = cores if args.quick else LANES  # two threads that share a core wait for each other
+    threads = max(1, cores // lanes)
+    settings = Settings(device, args.quick, args.flowers, args.runs, threads)
     steps = [step for step in all_steps() if step.name.startswith(tuple(args.only))]
     origin = origin_of(device, args.commit)
     predictions = {} if args.quick else read_predictions()

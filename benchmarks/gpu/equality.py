@@ -21,7 +21,7 @@ SYNC = "called a synchronizing CUDA operation"  # in torch's warnings
 def equality_steps() -> Iterable[Step]:
     """One for each group of families."""
     for group in GROUPS:
-        yield Step(f"equality/{group}", partial(equality, group=group), limit=75)
+        yield Step(f"equality/{group}", partial(equality, group=group), limit=90)
 
 
 def sync_steps() -> Iterable[Step]:

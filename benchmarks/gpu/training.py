@@ -171,7 +171,7 @@ def _start_resumable(settings: Settings, folder: Path) -> Any:
 def _resumable(settings: Settings, folder: Path) -> None:
     torch.set_num_threads(settings.threads)
     recipe, info, _ = read_recipe(RESUMED)
-    count, recipe.schedule.epochs = (64, 2) if settings.quick else (512, 6)
+    count, recipe.schedule.epochs = (32, 1) if settings.quick else (512, 6)
     recipe.batch.size = recipe.batch.micro = count // 4
     random = np.random.RandomState(0)
     pixels = random.randint(256, size=(count, 32, 32, 3), dtype=np.uint8)
