@@ -125,10 +125,12 @@ def train(
         )
     saved_at = time.monotonic()
     with closing(stream), Interruption() as interruption:
-        while done < steps and not interruption.signal:
+        stopped = 0
+        while done < steps and not stopped:
             trainer.step(done, islice(stream, batch.share(team.world)))
-            done += 1
-            if time.monotonic() - saved_at >= checkpoint_seconds or interruption.signal:
+            done, stopped = done + 1, interruption.signal
+            due = time.monotonic() - saved_at >= checkpoint_seconds
+            if due or stopped or done == steps:
                 if fault := trainer.fault(done):
                     raise FloatingPointError(fault)
                 checkpoints.save(done, trainer.state())

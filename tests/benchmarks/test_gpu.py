@@ -15,6 +15,7 @@ from benchmarks.gpu.training import resolved, train
 from replication.engine import loop
 from replication.engine.engine import TrainingRun
 from replication.engine.recipes.classification import ClassificationRecipe
+from vitrail.images.loading import Pictures
 from vitrail.images.opening import build
 
 ROOT = Path(__file__).parents[2]
@@ -83,7 +84,7 @@ def raising(settings):
 
 def dying(settings):
     yield Measured("alive", 1.0)
-    os.kill(os.getpid(), signal.SIGSEGV)
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
 def hanging(settings):
@@ -130,8 +131,10 @@ def test_each_prediction_lies_in_its_range():
         assert prediction.low <= prediction.predicted <= prediction.high, quantity
 
 
-def test_training_from_plain_data_ends_in_the_bits_of_the_engine(tmp_path, registry):
-    recipe = ClassificationRecipe.model_validate(
+@pytest.fixture
+def recipe():
+    """A small model, trained with all that the recipes of Flowers-102 use."""
+    return ClassificationRecipe.model_validate(
         {
             "model": {
                 "name": "position_vit",
@@ -153,12 +156,48 @@ def test_training_from_plain_data_ends_in_the_bits_of_the_engine(tmp_path, regis
             "batch": {"size": 256, "micro": 128, "drop_last": False},
         }
     )
+
+
+@pytest.fixture
+def plain(recipe):
+    """The same without its parser."""
+    return resolved(recipe.model_dump(mode="json"), recipe.hash)
+
+
+def same_bits(found, expected):
+    return found.keys() == expected.keys() and all(
+        torch.equal(found[name], expected[name]) for name in expected
+    )
+
+
+def test_training_from_plain_data_ends_in_the_bits_of_the_engine(recipe, plain, registry, tmp_path):
     info = registry["digits"]
     weights = loop.train(TrainingRun(recipe, 0, tmp_path / "engine", info, tmp_path))
     images = build(info, "train", tmp_path)
-    plain = resolved(recipe.model_dump(mode="json"), recipe.hash)
-    model, done, steps = train(plain, info, images, tmp_path / "plain", checkpoint_seconds=0.0)
+    model, done, steps = train(plain, info, images, tmp_path / "plain")
     assert done == steps == recipe.steps(info.train_images)
-    found, expected = model.state_dict(), load_file(weights)
-    assert found.keys() == expected.keys()
-    assert all(torch.equal(found[name], expected[name]) for name in expected)
+    assert same_bits(model.state_dict(), load_file(weights))
+
+
+class Ending(Pictures):
+    """Images of which the 300th that is read tells the training to end."""
+
+    read = 0
+
+    def __getitem__(self, index):
+        self.read += 1
+        if self.read == 300:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return super().__getitem__(index)
+
+
+def test_a_training_that_is_told_to_end_goes_on_to_the_same_bits(plain, registry, tmp_path):
+    info = registry["digits"]
+    images = build(info, "train", tmp_path)
+    expected, _, steps = train(plain, info, images, tmp_path / "straight")
+    ending = Ending(images.images, images.labels)
+    _, done, _ = train(plain, info, ending, tmp_path / "ended")
+    assert 0 < done < steps
+    found, done, _ = train(plain, info, images, tmp_path / "ended")
+    assert done == steps
+    assert same_bits(found.state_dict(), expected.state_dict())
