@@ -28,6 +28,7 @@ from pathlib import Path
 
 from benchmarks.gpu import equality, kernel, papers, pshap, shifts, training
 from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predictions, run
+from vitrail.errors import exit_on_error
 
 LANES = 4  # steps at a time of those that time nothing
 BUILD = Path("build") / "gpu-check"
@@ -35,8 +36,9 @@ ARCHIVE = Path("build") / "flowers102-32px.npz"
 
 
 def all_steps() -> list[Step]:
-    """Return the steps in their order."""
+    """Return the steps in their order; what is compiled beside the first ones is timed later."""
     lists = (
+        papers.compilation_steps(),
         equality.equality_steps(),
         shifts.steps(),
         kernel.steps(),
@@ -49,7 +51,8 @@ def all_steps() -> list[Step]:
     return [step for steps in lists for step in steps]
 
 
-def main() -> int:
+def main() -> None:
+    """Take the steps that the command line names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -72,8 +75,9 @@ def main() -> int:
     origin = origin_of(device, args.commit)
     predictions = {} if args.quick else read_predictions()
     rows = Rows(args.output or BUILD / "rows.csv", origin, predictions)
-    return int(run(steps, settings, rows, lanes, args.seconds) > 0)
+    if run(steps, settings, rows, lanes, args.seconds):
+        raise SystemExit(1)
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    exit_on_error(main)

@@ -34,9 +34,13 @@ BATCH = 64  # octic, App. E.4
 Models = Mapping[str, Mapping[str, Any]]
 
 
-def steps() -> Iterable[Step]:
-    """What needs the device alone comes last; compilations are made and kept on disk before."""
+def compilation_steps() -> Iterable[Step]:
+    """One step, which takes longest of all that need not be alone."""
     yield Step("octic/compilation", compilation, limit=150, needs_cuda=True)
+
+
+def steps() -> Iterable[Step]:
+    """Memory, then what needs the device alone."""
     for label in octic_models(quick=False):
         yield Step(f"octic/memory/{label}", partial(octic_memory, label=label), 45, needs_cuda=True)
     for label in shift_models(quick=False):

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from vitrail.errors import VitrailError, first_line
 from vitrail.measures.context import Context, without_tf32
 from vitrail.provenance import provenance
 
@@ -149,20 +150,31 @@ class Rows:
 
 
 def origin_of(device: str, commit: str | None) -> dict[str, Any]:
-    """Ask a process of its own what the rows' device and software are."""
+    """Ask a process of its own what the rows' device and software are.
+
+    Raises:
+        VitrailError: torch cannot use the device.
+    """
     receiver, sender = FORK.Pipe(duplex=False)
     process = FORK.Process(target=_send_origin, args=(sender, device, commit))
     process.start()
     sender.close()
-    try:
-        found: dict[str, Any] = receiver.recv()
-    except EOFError:
-        raise SystemExit(f"device '{device}' cannot be used: see the error above") from None
+    found: dict[str, Any] | str = receiver.recv()
     process.join()
+    if isinstance(found, str):
+        raise VitrailError(
+            f"device '{device}' cannot be used ({found}): give --quick, which runs on the CPU, or "
+            "another --device"
+        )
     return found
 
 
 def _send_origin(sender: Connection, device: str, commit: str | None) -> None:
+    try:
+        torch.zeros((), device=device)
+    except (RuntimeError, AssertionError) as error:  # of a torch without CUDA
+        sender.send(first_line(error))
+        return
     known = provenance(device, **({"commit": commit} if commit else {}))
     sender.send(
         {
@@ -204,29 +216,33 @@ def run(steps: Iterable[Step], settings: Settings, rows: Rows, lanes: int, secon
     """
     deadline = time.monotonic() + seconds
     waiting, running, failed = deque(steps), dict[Connection, Child](), 0
-    while waiting or running:
-        while waiting and _has_room(waiting[0], running, lanes):
-            step = waiting.popleft()
-            if step.needs_cuda and not settings.cuda:
-                rows.add(step.name, 0, Measured(step.name, None, note="needs CUDA"))
-            elif time.monotonic() >= deadline:
-                rows.add(step.name, 0, Measured(step.name, None, note="no time was left"))
-            else:
-                receiver, child = _start(step, settings, deadline)
-                running[receiver] = child
-        ready: Any = wait(running, timeout=0.5) if running else ()
-        for receiver in ready:
-            owner = running[receiver]
-            try:
-                measured, fault = receiver.recv()
-            except EOFError:
-                del running[receiver]
-                failed += _end(owner, rows)
-                continue
-            failed += fault
-            rows.add(owner.step.name, owner.seconds, measured)
+    try:
+        while waiting or running:
+            while waiting and _has_room(waiting[0], running, lanes):
+                step = waiting.popleft()
+                if step.needs_cuda and not settings.cuda:
+                    rows.add(step.name, 0, Measured(step.name, None, note="needs CUDA"))
+                elif time.monotonic() >= deadline:
+                    rows.add(step.name, 0, Measured(step.name, None, note="no time was left"))
+                else:
+                    receiver, child = _start(step, settings, deadline)
+                    running[receiver] = child
+            ready: Any = wait(running, timeout=0.5) if running else ()
+            for receiver in ready:
+                owner = running[receiver]
+                try:
+                    measured, fault = receiver.recv()
+                except EOFError:
+                    del running[receiver]
+                    failed += _end(owner, rows)
+                    continue
+                failed += fault
+                rows.add(owner.step.name, owner.seconds, measured)
+            for child in running.values():
+                _keep_in_time(child)
+    finally:  # whatever ends this process ends its steps
         for child in running.values():
-            _keep_in_time(child)
+            _signal_group(child.process.pid, signal.SIGKILL)
     return failed
 
 

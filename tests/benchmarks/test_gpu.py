@@ -10,11 +10,21 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from benchmarks.gpu.running import Measured, Prediction, Rows, Settings, Step, read_predictions, run
+from benchmarks.gpu.running import (
+    Measured,
+    Prediction,
+    Rows,
+    Settings,
+    Step,
+    origin_of,
+    read_predictions,
+    run,
+)
 from benchmarks.gpu.training import resolved, train
 from replication.engine import loop
 from replication.engine.engine import TrainingRun
 from replication.engine.recipes.classification import ClassificationRecipe
+from vitrail.errors import VitrailError
 from vitrail.images.loading import Pictures
 from vitrail.images.opening import build
 
@@ -61,6 +71,11 @@ def test_every_step_runs_on_a_cpu_without_the_packages_of_the_workflow(tmp_path)
     assert float(found["octic/block ViT-L/FLOPs"]["value"]) == pytest.approx(4.588, abs=1e-3)
     assert not found["kernel"]["value"]
     assert "absent.npz" in found["flowers/flowers102-ape"]["note"]
+
+
+def test_a_device_that_torch_cannot_use_is_refused():
+    with pytest.raises(VitrailError):
+        origin_of("cuda:99", commit=None)
 
 
 @pytest.fixture
