@@ -32,7 +32,6 @@ from vitrail.cross.measures import (
     View,
     crops_consistency,
     eight_views,
-    out_of_memory,
     p_shap,
     right_at_size,
 )
@@ -42,7 +41,7 @@ from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.images.transforms import eval_transform
 from vitrail.measures.accuracy import accuracy
 from vitrail.measures.consistency import circular_consistency, standard_consistency, worst_shift
-from vitrail.measures.context import Trained
+from vitrail.measures.context import Trained, out_of_memory
 from vitrail.measures.position_shap.sweep import PERMUTATIONS
 from vitrail.octic.group import ELEMENTS
 from vitrail.octic.rotation import EQUAL
@@ -204,9 +203,10 @@ def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result,
         except (MemoryError, RuntimeError) as error:
             if not out_of_memory(error):
                 raise
+            said = first_line(error)
         # Outside of the handler, whose error holds the tensors of the failed pass.
         if batch_size == 1:
-            raise VitrailError("a single image takes more memory than there is")
+            raise VitrailError(f"a single image takes more memory than there is ({said})")
         batch_size //= 2
         torch.cuda.empty_cache()
         say(f"out of memory: {batch_size} images at a time from here on")

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import torch
 from torch import Tensor, nn
@@ -27,7 +27,7 @@ from vitrail.measures.consistency import (
     standard_consistency,
     validation_batches,
 )
-from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.context import Trained, Values, out_of_memory, passes
 from vitrail.measures.fractional import fractional_consistency
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.shapley import PositionShap
@@ -171,24 +171,32 @@ def right_at_size(
 
 def _at_size(trained: Trained, pixels: int, calibrations: Sequence[str]) -> dict[str, nn.Module]:
     """The model for images of another size: by each calibration of its table, if it has one."""
-    own = pixels == trained.recipe.data.image_size
+    rescaled = partial(rescale_pos_embed, trained.model, pixels, antialias=False)
+    ways = {name: partial(rescaled, calibration=CALIBRATIONS[name]) for name in calibrations}
     try:
         patch_positions(trained.model)
     except VitrailError:
-        return {NO_TABLE: trained.model if own else _resized(trained, pixels)}
-    if own:
-        return dict.fromkeys(calibrations, trained.model)
-    resized = partial(rescale_pos_embed, trained.model, pixels, antialias=False)
-    return {name: resized(calibration=CALIBRATIONS[name]) for name in calibrations}
+        ways = {NO_TABLE: partial(_as_it_is, trained.model, pixels)}
+    if pixels == trained.recipe.data.image_size:
+        return dict.fromkeys(ways, trained.model)
+    return {name: _taking(trained, pixels, way) for name, way in ways.items()}
 
 
-def _resized(trained: Trained, pixels: int) -> nn.Module:
-    """Return the model for images of `pixels` a side; raises VitrailError if it takes none."""
-    model = sharing_weights(trained.model)
+def _as_it_is(model: nn.Module, pixels: int) -> nn.Module:
+    """Return the model for images of `pixels` a side by its own `set_input_size`, if it has one."""
+    resized = sharing_weights(model)
+    if hasattr(resized, "set_input_size"):
+        resized.set_input_size(img_size=(pixels, pixels))
+    return cast(nn.Module, resized)
+
+
+def _taking(trained: Trained, pixels: int, resize: Callable[[], nn.Module]) -> nn.Module:
+    """Return the resized model; raises VitrailError if it takes no images of `pixels` a side."""
     try:
-        if hasattr(model, "set_input_size"):
-            model.set_input_size(img_size=(pixels, pixels))
+        model = resize()
         replace(trained, model=model).logits(torch.zeros(1, 3, pixels, pixels))
+    except VitrailError:
+        raise  # it says already what to do
     except Exception as error:  # a model may raise anything about images that do not suit it
         if out_of_memory(error):
             raise
@@ -199,20 +207,15 @@ def _resized(trained: Trained, pixels: int) -> nn.Module:
     return model
 
 
-def out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that memory does not suffice, on any device."""
-    known = isinstance(error, MemoryError | torch.OutOfMemoryError)
-    return known or "can't allocate memory" in str(error)  # torch's allocator of the CPU
-
-
 def _passes(given: Mapping[str, Any]) -> float:
     """Three passes each for circular, standard and fractional shifts, nine for views, P-SHAP's.
 
-    Plus two for each larger size of image, in proportion to its pixels. This is an upper bound, as
-    some models refuse larger images.
+    Plus two for each larger size of image, and two of one blank image, in proportion to its pixels.
+    This is an upper bound, as some models refuse larger images.
     """
     own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"])
-    return own + sum(2 * factor**2 for factor in given["factors"])
+    larger = sum(2 * factor**2 for factor in given["factors"])
+    return own + larger * (1 + 1 / given["images"])
 
 
 @passes(_passes)

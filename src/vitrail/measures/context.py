@@ -8,13 +8,17 @@ figures, or of packed scores by image, `vitrail.scores`).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
 import torch
+from torch import Tensor
 from typing_extensions import TypeVar
+
+from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
     from torch import nn
@@ -63,6 +67,64 @@ def without_tf32() -> None:
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
+NO_MEMORY = re.compile(
+    "out of memory|not enough memory|can't allocate memory|invalid buffer size"
+    "|alloc(ation)?_failed|valid cudnn algorithm|find an engine",
+    re.IGNORECASE,
+)
+"""How torch's allocators (CUDA, XPU, MPS, the CPU's on Linux and Windows) and NVIDIA's libraries
+(cuBLAS, cuDNN, cuFFT, which also find no algorithm then) say that memory does not suffice."""
+
+
+def out_of_memory(error: Exception) -> bool:
+    """Tell whether an error says that memory does not suffice, on any device."""
+    if isinstance(error, MemoryError | torch.OutOfMemoryError):
+        return True
+    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
+
+
+def require_finite(outputs: Tensor, what: str) -> Tensor:
+    """Return a model's outputs; `what` names them in the message.
+
+    A comparison with NaN is false and an arg max over NaN is the same for every image, so a measure
+    would take such a model for a consistent one.
+
+    Raises:
+        VitrailError: an output is NaN or infinite.
+    """
+    if not outputs.isfinite().all():
+        raise VitrailError(
+            f"the model's {what} are not finite, so nothing can be measured of them: check its "
+            "weights and the normalisation of the images"
+        )
+    return outputs
+
+
+def require_classes(classes: int) -> None:
+    """Refuse a model that has not the two classes among which the largest logit predicts one.
+
+    Raises:
+        VitrailError: there are fewer than two.
+    """
+    if classes < 1:
+        raise VitrailError("the model has no classes to predict: give a model with a classifier")
+    if classes < 2:
+        raise VitrailError(
+            "the model has one logit, which is always the largest: give a model of two or more "
+            "classes (as probabilities, the two logits 0 and z are what one logit z is)"
+        )
+
+
+def require_logits(logits: Tensor) -> Tensor:
+    """Return a classifier's logits ``(..., classes)``, whose largest is the class predicted.
+
+    Raises:
+        VitrailError: there are fewer than two classes, or a logit is NaN or infinite.
+    """
+    require_classes(logits.shape[-1])
+    return require_finite(logits, "logits")
+
+
 @dataclass(frozen=True)
 class Context:
     """Where a measure runs: `device` is a torch device name, `seed` decides all its randomness.
@@ -105,7 +167,11 @@ class Trained(Described[R]):
         """The dataset to judge features on: the one that the measure names, else the recipe's."""
         return self.datasets[0] if self.datasets else self.info
 
-    def logits(self, images: torch.Tensor) -> torch.Tensor:
-        """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU."""
+    def logits(self, images: Tensor) -> Tensor:
+        """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU.
+
+        Raises:
+            VitrailError: as `require_logits`.
+        """
         with torch.inference_mode():
-            return self.model(images.to(self.device)).float().cpu()
+            return require_logits(self.model(images.to(self.device)).float().cpu())

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from vitrail.images.photos import photo_crops
 from vitrail.measures.architecture import architectures
-from vitrail.measures.context import Context, Values
+from vitrail.measures.context import Context, Values, require_finite
 from vitrail.measures.equivariance import Group
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
@@ -45,7 +45,7 @@ def logits_under(
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, or a crop would be larger
-            than a photograph.
+            than a photograph, or a logit is not finite.
     """
     values: dict[str, float] = {}
     for label, architecture in architectures(models).items():
@@ -55,8 +55,9 @@ def logits_under(
         x = pixels.to(context.device, DTYPES[dtype]) / 127.5 - 1
         group = group_on(x)
         with torch.inference_mode():
-            logits = model(x)
+            logits = require_finite(model(x), "logits")
             moved = torch.stack([model(group.on_input(x, element)) for element in group.elements])
+            require_finite(moved, "logits")
         changes = (moved - logits).abs().amax(dim=2)  # (elements, images)
         error = changes.max().item()
         values[f"{label}/equal"] = 100 * (changes == 0).double().mean().item()

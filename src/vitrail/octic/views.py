@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.context import Trained, Values, passes, require_classes
 from vitrail.measures.flops import flops_of_trained
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.rotation import rotated_accuracy
@@ -38,7 +38,11 @@ def surest_view(logits: Tensor) -> Tensor:
     Confidences are compared by their log odds, as probabilities near 1 are equal after rounding. Of
     equally sure views the first counts, so the result is invariant but for images of which two
     views that tie have different logits.
+
+    Raises:
+        VitrailError: there is one logit alone, whose softmax probability is 1 in every view.
     """
+    require_classes(logits.shape[-1])
     top, index = logits.max(-1, keepdim=True)
     others = logits.scatter(-1, index, -torch.inf).logsumexp(-1, keepdim=True)
     surest = (top - others).argmax(0, keepdim=True)  # (1, B, 1)

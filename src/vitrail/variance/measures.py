@@ -22,7 +22,7 @@ from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.context import Context, Passes, Trained, Values, passes
+from vitrail.measures.context import Context, Passes, Trained, Values, passes, require_logits
 from vitrail.measures.kept import kept_rows
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import (
@@ -298,7 +298,8 @@ def _right(
         done = sum(map(len, found))
         for batch, labels in _test_batches(trained, pixels, batch_size, images, done):
             batch = batch.to(trained.device)
-            hits = [model(batch).argmax(dim=1).cpu() == labels for model in models.values()]
+            logits = [require_logits(model(batch).cpu()) for model in models.values()]
+            hits = [of_model.argmax(dim=1) == labels for of_model in logits]
             found.append(torch.stack(hits, dim=1).to(torch.int8))
             rows.append(found[-1])
     return dict(zip(models, torch.cat(found).int().unbind(dim=1), strict=True))

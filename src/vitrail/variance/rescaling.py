@@ -149,14 +149,16 @@ def rescale_pos_embed(
     pos_embed, old = _absolute_table(model)
     _check_divisible(size, _patches(model).patch_size)
     resized = sharing_weights(model)
-    new: Size = _patches(model).dynamic_feat_size(size)
-    table = rescaled_table(pos_embed, old, new, mode, **options)
+    new: Size
     if isinstance(model, NaFlexVit):  # of any image size
-        planes = table.unflatten(1, new)
+        new = _patches(model).dynamic_feat_size(size)
+        planes = rescaled_table(pos_embed, old, new, mode, **options).unflatten(1, new)
         resized.embeds.pos_embed = nn.Parameter(planes, requires_grad=pos_embed.requires_grad)
         resized.embeds.pos_embed_grid_size = new
         return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
+    new = _patches(resized).grid_size  # where a stem makes the patches, it decides how many
+    table = rescaled_table(pos_embed, old, new, mode, **options)
     if isinstance(resized.pos_embed, nn.Module):
         cast(Any, resized.pos_embed).set_table(table)
     else:

@@ -152,3 +152,24 @@ def test_a_row_takes_the_passes_that_it_is_priced_by(trained_on_digits, vit, fac
     invariances(trained_on_digits(model, **SIDE), **FEW, factors=factors)
     priced = invariances.passes({"images": 30, "factors": factors})
     assert sum(pixels) / (30 * 16**2) == pytest.approx(priced)
+
+
+class OfOneSize(nn.Module):
+    """A ViT that reports a table of positions, and fails at any other size."""
+
+    def __init__(self, vit):
+        super().__init__()
+        self.vit, self.pos_embed, self.patch_embed = vit, vit.pos_embed, vit.patch_embed
+
+    def set_input_size(self, img_size):
+        self.patch_embed.set_input_size(img_size=img_size)
+
+    def forward(self, x):
+        if x.shape[-1] != SIDE["image_size"]:
+            raise RuntimeError("The size of tensor a (65) must match the size of tensor b (50)")
+        return self.vit(x)
+
+
+def test_a_model_with_a_table_that_fails_at_a_size_is_refused_as_any_other(trained_on_digits, vit):
+    with pytest.raises(VitrailError, match="takes no images of 24 pixels"):
+        right_at_size(trained_on_digits(OfOneSize(vit), **SIDE), 24, **FEW)

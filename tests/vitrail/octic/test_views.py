@@ -5,6 +5,7 @@ import timm
 import torch
 from torch import nn
 
+from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.rotation import rotated_accuracy
 from vitrail.octic.views import (
@@ -67,6 +68,12 @@ def test_probabilities_that_round_to_one_are_told_apart():
     logits[2, 0, 1] = 30.0  # sure by 30, where view 4 is sure by 50
     assert (logits.softmax(-1).amax(-1) == 1).all()
     assert torch.equal(surest_view(logits), logits[4])
+
+
+def test_one_logit_has_no_surest_view():
+    """Its softmax is 1 in every view, so the first would count, which a turn changes."""
+    with pytest.raises(VitrailError, match="one logit"):
+        surest_view(torch.randn(8, 6, 1))
 
 
 def test_of_equally_sure_views_the_first_counts():

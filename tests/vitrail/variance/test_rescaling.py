@@ -1,6 +1,11 @@
+import copy
+from functools import partial
+
 import pytest
 import timm
 import torch
+from timm.layers import HybridEmbed, to_2tuple
+from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 import vitrail.models  # noqa: F401
@@ -320,3 +325,28 @@ def test_sizes_that_no_patch_divides_and_models_of_one_size_are_refused():
         at_image_size(rotated, 60)
     with pytest.raises(VitrailError, match="a ResNet cannot change its image size"):
         at_image_size(timm.create_model("resnet10t"), 56)
+
+
+class Stem(nn.Module):
+    """Features at a quarter of the image's side, rounded up."""
+
+    def __init__(self):
+        super().__init__()
+        self.convolution = nn.Conv2d(3, 8, kernel_size=3, stride=4, padding=1)
+
+    def forward(self, images):
+        return self.convolution(images)
+
+
+@pytest.mark.parametrize("size", [33, 48, (33, 40)])
+def test_the_stem_of_a_hybrid_decides_how_many_positions_there_are(size):
+    """33 pixels are 9 positions, as many as the stem returns and not 33 // 4."""
+    options = {"img_size": 32, "embed_dim": 24, "depth": 1, "num_heads": 2, "num_classes": 5}
+    embed = partial(HybridEmbed, backbone=Stem())
+    model = VisionTransformer(patch_size=1, embed_layer=embed, **options).eval()
+    expected = copy.deepcopy(model)
+    expected.set_input_size(img_size=size)
+    images = torch.randn(2, 3, *to_2tuple(size))
+    assert torch.equal(rescale_pos_embed(model, size)(images), expected(images))
+    rescaled = rescale_pos_embed(model, size, calibration="iid")
+    assert rescaled(images).shape == (2, 5)

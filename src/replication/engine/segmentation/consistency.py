@@ -20,7 +20,7 @@ from replication.engine.segmentation.config import Fit
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.images.loading import evenly_spread
 from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_shift
-from vitrail.measures.context import passes
+from vitrail.measures.context import passes, require_classes, require_finite
 
 if TYPE_CHECKING:
     from vitrail.measures.context import Trained, Values
@@ -54,7 +54,7 @@ def segmentation_consistency(
         every bit), ``images``; for standard shifts also ``max_shift_pixels``, the largest limit.
 
     Raises:
-        VitrailError: there is no such mode.
+        VitrailError: there is no such mode, or a logit is not finite.
     """
     if mode not in get_args(Mode):
         raise VitrailError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
@@ -114,9 +114,14 @@ def shifted_back(
 
 
 def _logits_of(trained: Trained[SegmentationRecipe], images: Tensor) -> Tensor:
-    """Run the segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``."""
+    """Run the segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``.
+
+    Raises:
+        VitrailError: there are fewer than two classes, or a logit is NaN or infinite.
+    """
     model: Any = trained.model
     told = {"img_shape": images.shape[2:], "ori_shape": images.shape[2:]}
     with torch.inference_mode():
         logits: Tensor = model.inference(images, [dict(told) for _ in images])
-    return logits
+    require_classes(logits.shape[1])
+    return require_finite(logits, "logits")

@@ -18,6 +18,7 @@ from tqdm import tqdm
 
 from vitrail.errors import VitrailError
 from vitrail.images.loading import eval_loader
+from vitrail.measures.context import require_logits
 from vitrail.measures.kept import Rows
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.shapley import PositionShap, estimate, explained_classes
@@ -163,19 +164,13 @@ def logits_of(model: Permutable, images: Tensor, draws: Tensor | None, device: s
         ``(1 + K, B, classes)``, first those without a permutation.
 
     Raises:
-        VitrailError: they are not finite.
+        VitrailError: as `require_logits`.
     """
     images = images.to(device, non_blocking=True)
     permutations = [None, *(() if draws is None else draws.to(device, non_blocking=True))]
     with torch.inference_mode():
         logits = torch.stack([model(images, permutation) for permutation in permutations])
-    logits = logits.cpu().double()
-    if not logits.isfinite().all():
-        raise VitrailError(
-            "the model's logits are not finite, so they cannot be explained: check its weights and "
-            "the normalisation of the images"
-        )
-    return logits
+    return require_logits(logits.cpu().double())
 
 
 def require_measurable(model: Permutable, samples: Any) -> int:
