@@ -8,6 +8,7 @@ completion and the steps that need none of them start at once.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from pathlib import Path
 
@@ -25,6 +26,17 @@ def main() -> None:
     exit_on_error(run)
 
 
+def forbid_code_in_weights() -> None:
+    """Have every `torch.load` of this process and of its children read tensors alone.
+
+    Our own reading asks for that by itself. mmengine asks for the opposite where it fails, and
+    timm's and torch.hub's downloads may, too. It is the process of a command that is set so, and
+    not one that imports the library, whose user may load files of his own in any way.
+    """
+    os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)  # torch refuses both at once
+    os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+
+
 def run() -> None:
     """Run the command of `sys.argv` in this process, and exit with its status.
 
@@ -36,6 +48,7 @@ def run() -> None:
     from vitrail.files import shorten_socket_paths
 
     shorten_socket_paths()
+    forbid_code_in_weights()
     for package in PACKAGES:
         for name in import_module(f"{package}.commands").MODULES:
             import_module(f"{package}.commands.{name}")

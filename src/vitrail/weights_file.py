@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import pickle
 import re
 from collections.abc import Mapping
@@ -23,12 +22,20 @@ from torch import Tensor
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import sha256
 
-CONTAINERS = ("state_dict", "model", "teacher")  # under which checkpoints keep their weights
+# Under which names checkpoints keep their weights. The moving average comes first: timm's training
+# reports its accuracy, and timm loads it.
+CONTAINERS = (
+    "state_dict_ema",
+    "model_ema",
+    "state_dict",
+    "model_state_dict",
+    "model",
+    "teacher",
+)
 PAGES = (b"<!doctype", b"<html", b"<?xml")  # how a web page begins
 
-# Whoever calls `torch.load` in our processes gets `weights_only`: mmengine asks for the opposite
-# where that fails, timm's and torch.hub's downloads may, too.
-os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
+OWN = "if it is your own, save its weights alone: torch.save(model.state_dict(), FILE)"
+
 
 
 def read_checkpoint(path: Path) -> Any:
@@ -58,7 +65,7 @@ def read_checkpoint(path: Path) -> Any:
         reason = f"it calls {called[1]}" if called else "it is no plain pickle of tensors"
         raise VitrailError(
             f"{path} is refused, as reading it may run code or it is damaged ({reason}): get the "
-            "weights from their publisher, as safetensors where there are such"
+            f"weights from their publisher, as safetensors where there are such, or {OWN}"
         ) from None
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         raise VitrailError(
@@ -68,15 +75,30 @@ def read_checkpoint(path: Path) -> Any:
 
 def read_weights(path: Path) -> dict[str, Tensor]:
     """Read the tensors of a file of weights; VitrailError as `read_checkpoint`, or without any."""
-    content = read_checkpoint(path)
-    for name in CONTAINERS:
-        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
-            content = content[name]
-    tensors = content if isinstance(content, Mapping) else {}
-    tensors = {str(name): value for name, value in tensors.items() if isinstance(value, Tensor)}
+    return find_weights(path)[0]
+
+
+def find_weights(path: Path) -> tuple[dict[str, Tensor], str]:
+    """Read the tensors as `read_weights`, and tell under which names of `CONTAINERS` they are.
+
+    Of several weights in a file the first of `CONTAINERS` are read, so the moving average as timm's
+    `load_checkpoint` does. The names are joined by dots, "" where the tensors are the file's own.
+    """
+    content, names = read_checkpoint(path), list[str]()
+    while isinstance(content, Mapping):
+        inner = (name for name in CONTAINERS if isinstance(content.get(name), Mapping))
+        if (name := next(inner, None)) is None:
+            break
+        content = content[name]
+        names.append(name)
+    held = content if isinstance(content, Mapping) else {}
+    tensors = {str(name): value for name, value in held.items() if isinstance(value, Tensor)}
     if not tensors:
-        raise VitrailError(f"{path} holds no weights: get the file again from its publisher")
-    return tensors
+        found = ", ".join(map(str, [*held][:6])) or type(content).__name__
+        raise VitrailError(
+            f"{path} holds no weights but {found}: get the file again from its publisher, or {OWN}"
+        )
+    return tensors, ".".join(names)
 
 
 def require_as_noted(file: Path) -> dict[str, Any]:

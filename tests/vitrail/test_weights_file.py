@@ -10,11 +10,12 @@ import pytest
 import timm
 import torch
 from safetensors.torch import save_file
+from timm.models import load_state_dict
 
 from tests.malice import ATTACKS
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
-from vitrail.weights_file import read_checkpoint, read_weights, require_as_noted
+from vitrail.weights_file import find_weights, read_checkpoint, read_weights, require_as_noted
 
 WEIGHTS = {"a": torch.arange(6.0).view(2, 3), "b": torch.ones(1)}
 
@@ -31,15 +32,64 @@ def test_a_file_that_would_run_code_is_refused_in_a_sentence(tmp_path, attack, r
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("attack", ATTACKS)
-def test_even_a_caller_that_asks_to_run_code_is_refused(tmp_path, attack):
-    attack(tmp_path / "evil.pth", tmp_path / "made")
-    with pytest.raises(Exception, match="Weights only load failed"):
-        torch.load(tmp_path / "evil.pth", weights_only=False)
-    url = (tmp_path / "evil.pth").as_uri()
-    with pytest.raises(Exception, match="Weights only load failed"):
-        torch.hub.load_state_dict_from_url(url, model_dir=tmp_path / "hub", weights_only=False)
+def in_a_command(code, *arguments, **environment):
+    """Run code in a new process, once ``vitrail --version`` has begun there."""
+    begin = """
+import os, sys
+from vitrail.__main__ import run
+sys.argv, given = ["vitrail", "--version"], sys.argv
+try:
+    run()
+except SystemExit:
+    sys.argv = given
+"""
+    return python(begin + code, *arguments, **environment)
+
+
+def python(code, *arguments, **environment):
+    """Run code in a new process whose environment says nothing else of torch's loading."""
+    clean = {name: value for name, value in os.environ.items() if "WEIGHTS_ONLY" not in name}
+    return subprocess.run(
+        [sys.executable, "-c", code, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=clean | environment,
+    )
+
+
+@pytest.mark.parametrize("asked", [{}, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}])
+def test_in_a_command_even_a_caller_that_asks_to_run_code_is_refused(tmp_path, asked):
+    files = [tmp_path / f"{number}.pth" for number in range(len(ATTACKS))]
+    for attack, file in zip(ATTACKS, files, strict=True):
+        attack(file, tmp_path / "made")
+    code = """
+import torch
+from pathlib import Path
+for file in map(Path, sys.argv[1:]):
+    hub = {"model_dir": file.parent / "hub", "weights_only": False, "progress": False}
+    for load, source, options in (
+        (torch.load, file, {"weights_only": False}),
+        (torch.hub.load_state_dict_from_url, file.as_uri(), hub),
+    ):
+        try:
+            load(source, **options)
+        except Exception as error:
+            print(str(error).splitlines()[0])
+"""
+    done = in_a_command(code, *files, **asked)
+    assert done.stdout.count("Weights only load failed") == 2 * len(files), done.stderr
     assert not (tmp_path / "made").exists()
+
+
+def test_an_import_of_the_library_leaves_torch_load_to_its_user(tmp_path):
+    torch.save({"epoch": 3, "args": argparse.Namespace(lr=0.1)}, tmp_path / "mine.pth")
+    code = """
+import sys, torch
+import vitrail.models, vitrail.octic.views, vitrail.weights_file, vitrail.cross.measures
+print(torch.load(sys.argv[1], weights_only=False)["args"].lr)
+"""
+    done = python(code, tmp_path / "mine.pth")
+    assert done.stdout == "0.1\n", done.stderr
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -87,13 +137,37 @@ def test_missing_files_and_folders_are_told(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", [WEIGHTS, {"state_dict": WEIGHTS, "epoch": 3}, {"model": WEIGHTS, "lr": [1.0]}]
+    "content",
+    [
+        WEIGHTS,
+        {"state_dict": WEIGHTS, "epoch": 3},
+        {"model": WEIGHTS, "lr": [1.0]},
+        {"model_state_dict": WEIGHTS},
+    ],
 )
 def test_weights_are_found_in_a_checkpoint(tmp_path, content):
     torch.save(content, tmp_path / "w.pth")
     read = read_weights(tmp_path / "w.pth")
     assert read.keys() == WEIGHTS.keys()
     assert all(torch.equal(read[name], value) for name, value in WEIGHTS.items())
+
+
+@pytest.mark.parametrize("name", ["state_dict_ema", "model_ema"])
+@pytest.mark.parametrize("raw", ["state_dict", "model"])
+def test_the_moving_average_is_loaded_as_timm_loads_it(tmp_path, name, raw):
+    average = {key: 2 * value for key, value in WEIGHTS.items()}
+    torch.save({"arch": "any", raw: WEIGHTS, name: average}, tmp_path / "last.pth.tar")
+    found, kept_as = find_weights(tmp_path / "last.pth.tar")
+    timms = load_state_dict(str(tmp_path / "last.pth.tar"))
+    assert kept_as == name
+    assert found.keys() == timms.keys()
+    assert all(torch.equal(found[key], timms[key]) for key in timms)
+
+
+def test_a_checkpoint_without_weights_names_what_it_holds(tmp_path):
+    torch.save({"net": {"a": 1}, "epoch": 3}, tmp_path / "w.pth")
+    with pytest.raises(VitrailError, match=r"net, epoch: .* torch\.save\(model\.state_dict\(\)"):
+        read_weights(tmp_path / "w.pth")
 
 
 @pytest.mark.parametrize("content", [{}, [1, 2], {"state_dict": {"a": 1}}, 3])
@@ -129,19 +203,9 @@ def test_weights_without_a_sound_note_must_be_checked_first(noted, note):
         require_as_noted(noted)
 
 
-def test_every_training_process_forbids_code_in_weights():
-    code = "import os, replication.engine.loop; print(os.environ['TORCH_FORCE_WEIGHTS_ONLY_LOAD'])"
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
-    assert done.stdout == "1\n", done.stderr
-
-
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_attacks_of_these_tests_work_where_nothing_stops_them(tmp_path, attack):
     attack(tmp_path / "evil.pth", tmp_path / "made")
     code = "import sys, torch; torch.load(sys.argv[1], weights_only=False)"
-    environment = {**os.environ, "TORCH_FORCE_WEIGHTS_ONLY_LOAD": "0"}
-    command = [sys.executable, "-c", code, str(tmp_path / "evil.pth")]
-    subprocess.run(command, capture_output=True, env=environment)
+    python(code, tmp_path / "evil.pth")
     assert (tmp_path / "made").exists()
