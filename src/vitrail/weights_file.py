@@ -37,7 +37,6 @@ PAGES = (b"<!doctype", b"<html", b"<?xml")  # how a web page begins
 OWN = "if it is your own, save its weights alone: torch.save(model.state_dict(), FILE)"
 
 
-
 def read_checkpoint(path: Path) -> Any:
     """Read what a ``.safetensors`` file or `torch.save`'s holds, on the CPU, running no code of it.
 

@@ -19,10 +19,18 @@ MODULES = ("audit", "pshap", "mmseg")  # in the order of the help
 PIPED_WIDTH = 10_000
 
 
+def printable(text: str, encoding: str = "utf-8") -> str:
+    """Write as ``\\x..`` or ``\\u....`` what `encoding` has no bytes for.
+
+    That may be any letter on an old terminal; in UTF-8, a byte of a file name that is not UTF-8.
+    """
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
 def say(*lines: str, style: str = "") -> None:
     """Print lines as they are; the terminal wraps them."""
     for line in lines:
-        _console().print(Text(line, style), soft_wrap=True)
+        _console().print(_text(line, style), soft_wrap=True)
 
 
 def heading(text: str) -> None:
@@ -48,9 +56,9 @@ def table(
     for number, name in enumerate(header):
         side: JustifyMethod = "right" if name in right else "left"
         single = not any(" " in line[number] for line in lines)
-        shown.add_column(Text(name), justify=side, overflow="fold", no_wrap=single)
+        shown.add_column(_text(name), justify=side, overflow="fold", no_wrap=single)
     for line in lines:
-        shown.add_row(*map(Text, line))
+        shown.add_row(*map(_text, line))
     console = _console()
     unlimited = console.options.update(max_width=PIPED_WIDTH)
     console.width = max(console.width, Measurement.get(console, unlimited, shown).minimum)
@@ -60,6 +68,10 @@ def table(
 def count(number: int, noun: str) -> str:
     """A number with its noun: 1 run, 2 runs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _text(text: str, style: str = "") -> Text:
+    return Text(printable(text, sys.stdout.encoding or "utf-8"), style)
 
 
 def _console() -> Console:

@@ -63,6 +63,15 @@ Checkpoint = Annotated[
         "parameters) instead of the published ones.",
     ),
 ]
+ClassMap = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        show_default="the label_names of the model, else timm's order of the folders' names",
+        help="Text file of the model's classes: a folder's name a line, in the order of the "
+        "logits.",
+    ),
+]
 Seed = Annotated[
     int,
     typer.Option(

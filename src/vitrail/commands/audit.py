@@ -9,9 +9,17 @@ from typing import Annotated
 
 import typer
 
-from vitrail.commands import count, say, table
-from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
-from vitrail.errors import VitrailError
+from vitrail.commands import count, printable, say, table
+from vitrail.commands.app import (
+    Checkpoint,
+    ClassMap,
+    Device,
+    Images,
+    Pretrained,
+    Seed,
+    Workers,
+    command,
+)
 from vitrail.files import write_atomically
 
 LARGER = (1.25, 1.5, 2)  # test sizes in multiples of the model's own, rounded up to a STEP
@@ -31,6 +39,7 @@ def audit(
     data: Images,
     pretrained: Pretrained = True,
     checkpoint: Checkpoint = None,
+    class_map: ClassMap = None,
     images: Annotated[
         int,
         typer.Option(
@@ -74,7 +83,13 @@ def audit(
     from vitrail.commands import audit_parts as parts
     from vitrail.commands.audit_answers import Seen, answers
     from vitrail.commands.audit_page import page
-    from vitrail.commands.inputs import Folder, create, find_images, require_device
+    from vitrail.commands.inputs import (
+        Folder,
+        class_names,
+        create,
+        find_images,
+        require_device,
+    )
     from vitrail.measures.context import without_tf32
 
     device = require_device(device)
@@ -82,15 +97,14 @@ def audit(
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
     network = create(model, pretrained, checkpoint)
-    if not network.num_classes:
-        raise VitrailError(f"{model} has no classes to predict: give a model with a classifier")
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
-    folder = Folder(data, network.num_classes, images)
+    folder = Folder(data, network.num_classes, images, class_names(network, class_map))
     chosen, damaged = len(folder), folder.leave_out_damaged(workers)
     if damaged:
         say(f"{len(damaged)} of {count(chosen, 'image')} cannot be read and are left out:")
         for why in damaged:
             say(f"  {why}")
+    say(*folder.told())
     recipe, info = parts.described(model, network, len(folder))
     own = recipe.data.image_size
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
@@ -102,8 +116,7 @@ def audit(
         recipe=recipe,
         info=info,
         model=network.to(device),
-        labelled=folder.labelled,
-        folders=folder.folders,
+        unlabelled=folder.unlabelled,
         sizes=tuple(sizes),
     )
     identity = {
@@ -111,26 +124,27 @@ def audit(
         "weights": parts.weights_digest(network),
         "data": folder.digest(),
         "left_out": len(damaged),
-        "labels": "own" if folder.labelled else "predicted",
+        "labels": "predicted" if folder.unlabelled else "own",
         "sizes": sizes,
         "seed": seed,
         "code": parts.code_digest(),
     }
     batch_size = FIRST_BATCH.get(torch.device(device).type, 16)
     batch_size = parts.list_images(audited, folder, identity, batch_size)
-    if folder.labelled:
-        say(f"Labels: {folder.told_labels()}")
     found: dict[str, parts.Part] = {}
     for name in parts.PARTS:
         found[name], batch_size = parts.measure_part(name, audited, batch_size)
     own_weights = "own" if model.startswith("local-dir:") else "pretrained"
-    weights = checkpoint or (own_weights if pretrained else "random")
-    origin = identity | {"weights_from": str(weights), "image_size": own}
+    weights = printable(str(checkpoint or (own_weights if pretrained else "random")))
+    shown = {"model": printable(model), "weights_from": weights, "image_size": own}
+    origin = identity | shown
     parts.write_table(found, origin, output / "audit.csv")
-    title = f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
+    title = printable(
+        f"{model} ({weights} weights) on {count(len(folder), 'image')} of {data.name}"
+    )
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
-    seen = Seen(parts.predicted_classes(audited), folder.labelled, chosen == folder.available)
+    seen = Seen(parts.predicted_classes(audited), audited.labelled, chosen == folder.available)
     told = list(answers(found, seen))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [

@@ -13,9 +13,10 @@ from typing import Any
 
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.font_manager import findfont, get_font
 
 from vitrail.commands.audit_answers import CONSISTENT
-from vitrail.style import MARKERS, colour, figure, save, stamp
+from vitrail.style import MARKERS, STYLE, colour, figure, save, stamp
 
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -40,9 +41,18 @@ def _draw(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> Non
     _bars(axes[0, 1], "Turned and mirrored", parts["Turns and mirrors"])
     _position(axes[1, 0], parts["P-SHAP"])
     _sizes(axes[1, 1], parts["Test sizes"])
-    fig.suptitle("\n".join([textwrap.fill(title, 100), _headline(parts["Accuracy"])]))
+    fig.suptitle("\n".join([textwrap.fill(_drawable(title), 100), _headline(parts["Accuracy"])]))
     stamp(fig, [origin])
     save(fig, stem)
+
+
+def _drawable(text: str) -> str:
+    """Write the letters that the figures' font lacks, such as Chinese ones, as ``\\u....``."""
+    font = get_font(findfont(STYLE["font.family"])).get_charmap()
+    return "".join(
+        letter if ord(letter) in font else letter.encode("ascii", "backslashreplace").decode()
+        for letter in text
+    )
 
 
 def _headline(accuracy: Part) -> str:
@@ -103,7 +113,7 @@ def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
     rows = [row for part in parts for row in part.get("rows", [])]
     refused = [part["refused"] for part in parts if "refused" in part]
     if refused:
-        said = "\n".join(textwrap.fill(f"Not measured: {part}", 46) for part in refused)
+        said = "\n".join(textwrap.fill(f"Not measured: {_drawable(part)}", 46) for part in refused)
         axes.text(0.02, 0.02 if rows else 0.5, said, transform=axes.transAxes, fontsize=7)
     if not rows:
         axes.set(xticks=[], yticks=[])

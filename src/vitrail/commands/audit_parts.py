@@ -26,7 +26,7 @@ from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from tqdm import tqdm
 
-from vitrail.commands import count, say
+from vitrail.commands import printable, say
 from vitrail.commands.inputs import Folder, Listed
 from vitrail.cross.measures import (
     View,
@@ -58,7 +58,7 @@ TURNS = {
     "mrrr": "270°, mirrored",
 }
 KEPT = "prediction stays"
-IDENTITY = {"data": "images", "left_out": "images that cannot be read"}
+IDENTITY = {"data": "images or labels", "left_out": "images that cannot be read"}
 """What of an audit's identity is called otherwise in sentences."""
 
 Result = TypeVar("Result")
@@ -94,14 +94,20 @@ class Listing:
 class Audited(Trained[Shown]):
     """What every part is given: the model as a run whose `data_root` is the audit's folder."""
 
-    labelled: bool
-    folders: int  # that hold images
+    unlabelled: str  # why the images have no labels, "" if they have
     sizes: tuple[int, ...]  # test sizes in pixels
+
+    @property
+    def labelled(self) -> bool:
+        """Whether the images have labels of the model's classes."""
+        return not self.unlabelled
 
 
 def open_listed(folder: Path, _split: str) -> Listed:
     """Open the images of the audit in `folder`, as `build` opens a dataset."""
-    return Listed(_read(folder / "images.json")["images"])
+    listed = _read(folder / "images.json")
+    images = Path(listed["folder"])
+    return Listed([(images / name, label) for name, label in listed["images"]])
 
 
 def described(name: str, model: nn.Module, images: int) -> tuple[Shown, Listing]:
@@ -138,16 +144,22 @@ def code_digest() -> str:
 def list_images(
     audited: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int
 ) -> int:
-    """Write ``images.json``, with predicted classes; return the next batch size."""
-    path = audited.data_root / "images.json"
+    """Write ``images.json``, with predicted classes; return the next batch size.
+
+    Images are listed by their paths within the folder. Where it lies is written by each command, as
+    the same images may lie elsewhere when an audit goes on.
+    """
+    path, where = audited.data_root / "images.json", {"folder": str(folder.folder.resolve())}
     if path.is_file():
-        begun = _read(path)["identity"]
+        listed = _read(path)
+        begun = listed["identity"]
         if changed := [key for key in identity if begun.get(key) != identity[key]]:
             other = " and ".join(IDENTITY.get(key, key) for key in changed)
             raise VitrailError(
                 f"{path.parent} has an audit of other {other}: give another --output, or delete "
                 "that folder"
             )
+        write_atomically(path, json.dumps(listed | where, indent=1) + "\n")
         return batch_size
     shown = EvaluationSamples(folder, eval_transform(audited.recipe, audited.info))
 
@@ -157,11 +169,11 @@ def list_images(
 
     with _watched(audited.model, "predictions", len(folder)):
         predicted, batch_size = _fitting(predict, batch_size)
-    listed = [
-        [str(image.resolve()), label if folder.labelled else guess]
+    labelled = [
+        [str(image.relative_to(folder.folder)), label if audited.labelled else guess]
         for (image, label), guess in zip(folder.samples, predicted, strict=True)
     ]
-    content = {"identity": identity, "images": listed, "predicted": predicted}
+    content = {"identity": identity, **where, "images": labelled, "predicted": predicted}
     write_atomically(path, json.dumps(content, indent=1) + "\n")
     return batch_size
 
@@ -185,7 +197,8 @@ def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, in
             rows, batch_size = _fitting(partial(measure, audited), batch_size)
     except VitrailError as error:
         say(f"{name}: not measured, as {sentence(error)}")
-        refusal = {"refused": sentence(error), "provenance": provenance(audited.device)}
+        why = printable(sentence(error))
+        refusal = {"refused": why, "provenance": provenance(audited.device)}
         return refusal, batch_size
     seconds = time.monotonic() - start
     origin = provenance(audited.device, wall_seconds=round(seconds, 3), batch_size=batch_size)
@@ -233,8 +246,8 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
     if not audited.labelled:
         raise VitrailError(
-            f"the images lie in {count(audited.folders, 'folder')} and the model has "
-            f"{audited.info.classes} classes: accuracy needs a folder for each class"
+            f"{audited.unlabelled}: accuracy needs images in folders of the model's classes, named "
+            "as --class-map FILE, if given, or its label_names say, or one for each class"
         )
     found: Any = accuracy(audited, batch_size)
     names = {"top-1": "top1", "top-5": "top5"}

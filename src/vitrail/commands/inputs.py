@@ -7,29 +7,33 @@ The model is one that timm makes: of its own names with its weights or those of 
 from __future__ import annotations
 
 import hashlib
-import os
 import textwrap
-from collections.abc import Iterator
-from itertools import chain
+from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import timm
 import torch
 from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from timm.models import clean_state_dict
+from timm.utils.misc import natural_key
 from torch.utils.data import DataLoader, Dataset
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 import vitrail.models  # noqa: F401
-from vitrail.errors import VitrailError
+from vitrail.commands import count, say
+from vitrail.errors import VitrailError, first_line, os_errors
 from vitrail.factory import require_model, torch_device
 from vitrail.files import sha256
-from vitrail.images.decoding import read_image
+from vitrail.images.decoding import READ, UNREAD, is_turned, read_image
 from vitrail.images.loading import evenly_spread
+from vitrail.images.opening import visible_files
+from vitrail.measures.context import require_classes
 from vitrail.measures.position_shap.shapley import UNKNOWN
-from vitrail.weights_file import read_weights
+from vitrail.weights_file import OWN, find_weights
+
+MOST_TOLD = 12  # of the labels, to check their order
 
 
 class Listed(Dataset[tuple[Image.Image, int]]):
@@ -46,34 +50,63 @@ class Listed(Dataset[tuple[Image.Image, int]]):
         return read_image(path), label
 
 
+class ClassNames(NamedTuple):
+    """The names of a model's classes in the order of its logits, and where they are from."""
+
+    names: Sequence[str]
+    origin: str
+
+
 class Folder(Listed):
     """A folder's images, also those of its subfolders, in the order of their paths.
 
-    Labels are known (`labelled`) where the images lie in folders of the model's own classes: named
-    by ImageNet's synsets where the model has its 1,000 classes, else as many as the model's. If
-    not, all are `UNKNOWN`. `images` are taken, spread evenly; None is all.
+    An image's class is the name of the folder it lies in. Labels are known where all of these are
+    among the `known` names, or among ImageNet's synsets for a model of its 1,000 `classes`, or are
+    as many as the model's; then they are in timm's natural order ("2" before "10"), as in timm's
+    training. If not, all are `UNKNOWN`, and `unlabelled` says why; else it is empty. `images` are
+    taken, spread evenly; None is all.
 
     Raises:
         VitrailError: there is no such folder, or no image in it.
     """
 
-    def __init__(self, folder: Path, classes: int, images: int | None = None):
-        found = [(path, str(path.parent.relative_to(folder))) for path in find_images(folder)]
+    def __init__(
+        self,
+        folder: Path,
+        classes: int,
+        images: int | None = None,
+        known: ClassNames | None = None,
+    ):
+        found, self.unread = find_images(folder)
         found.sort()
-        own = sorted({name for _, name in found})
-        synsets = ImageNetInfo().label_names()
-        names = synsets if classes == len(synsets) and set(own) <= set(synsets) else own
-        self.labelled = len(names) == classes
-        self.names, self.folders, self.available = names, len(own), len(found)
-        ranks = {name: rank for rank, name in enumerate(names)} if self.labelled else {}
-        chosen = (found[index] for index in evenly_spread(len(found), images))
-        self.folder = folder
-        super().__init__([(path, ranks.get(name, UNKNOWN)) for path, name in chosen])
+        names = ["" if path.parent == folder else path.parent.name for path in found]
+        self.unlabelled, self.origin, self.ranks = _ranks(names, classes, known)
+        self.folder, self.available = folder, len(found)
+        chosen = evenly_spread(len(found), images)
+        super().__init__(
+            [(found[index], self.ranks.get(names[index], UNKNOWN)) for index in chosen]
+        )
 
-    def told_labels(self, most: int = 12) -> str:
-        """The first labels with the names of their folders, to check their order."""
-        told = [f"{label} {name}" for label, name in enumerate(self.names[:most])]
-        return ", ".join([*told, *["..."] * (len(self.names) > most)])
+    def told(self) -> Iterator[str]:
+        """Yield sentences: which labels there are, what is left out, and what is shown turned."""
+        if self.unlabelled:
+            yield f"Labels: none, as {self.unlabelled}"
+        else:
+            first = [f"{rank} {name}" for name, rank in list(self.ranks.items())[:MOST_TOLD]]
+            more = ["..."] * (len(self.ranks) > MOST_TOLD)
+            yield f"Labels ({self.origin}): {', '.join([*first, *more])}"
+        if self.unread:
+            kinds = ", ".join(sorted(self.unread))
+            yield (
+                f"Left out: {count(self.unread.total(), 'file')} of kinds that are not read "
+                f"({kinds}); convert them to PNG to measure them, too"
+            )
+        if turned := sum(is_turned(path) for path, _ in self.samples):
+            yield (
+                f"Not applied: the EXIF orientation of {turned} of {count(len(self), 'image')}, as "
+                "timm and torchvision do not apply it; to show the model what a viewer shows, turn "
+                "the files, such as by ImageMagick's mogrify -auto-orient"
+            )
 
     def leave_out_damaged(self, workers: int = 0) -> list[str]:
         """Decode every image once, drop those that cannot be read, and say why of each of them.
@@ -117,27 +150,80 @@ class _Damages(Dataset[str]):
         return ""
 
 
-def find_images(folder: Path) -> Iterator[Path]:
-    """Find a folder's images, also those of its subfolders and of folders that are links.
+def find_images(folder: Path) -> tuple[list[Path], Counter[str]]:
+    """Find a folder's images, and count by suffix those of formats that are not read.
 
     Raises:
-        VitrailError: there is no such folder, or no image in it.
+        VitrailError: there is no such folder, a part of it cannot be read, or it has no image.
     """
     if not folder.is_dir():
         raise VitrailError(f"there is no folder {folder}: give --data a folder of images")
-    named = (path for path in _files_below(folder) if path.suffix.lower() in IMG_EXTENSIONS)
-    found = filter(Path.is_file, named)
-    if (first := next(found, None)) is None:
-        raise VitrailError(f"{folder} has no images: give --data a folder with some")
-    return chain([first], found)
+    with os_errors(f"cannot read all of {folder}", "correct its permissions"):
+        files = [Path(file) for file in visible_files(folder)]
+    found = [path for path in files if path.suffix.lower() in READ and path.is_file()]
+    suffixes = Counter(path.suffix.lower() for path in files)
+    unread = Counter({kind: suffixes[kind] for kind in UNREAD & suffixes.keys()})
+    if not found:
+        others = f" but {', '.join(sorted(unread))}, which are not read" if unread else ""
+        remedy = "convert them to PNG" if unread else "give --data a folder with some"
+        raise VitrailError(f"{folder} has no images{others}: {remedy}")
+    return found, unread
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yield all files; a link to a folder that holds it would never end, and is not followed."""
-    for parent, folders, files in os.walk(folder, followlinks=True):
-        here = Path(parent).resolve()
-        folders[:] = [name for name in folders if not here.is_relative_to((here / name).resolve())]
-        yield from (Path(parent, name) for name in files)
+def class_names(model: Any, class_map: Path | None) -> ClassNames | None:
+    """Return the names of the model's classes: of a file, or its own `label_names`; None if none.
+
+    Raises:
+        VitrailError: the file cannot be read, or there are not as many names as classes.
+    """
+    names: Any = getattr(model, "pretrained_cfg", {}).get("label_names")
+    origin, remedy = "the model's label_names", "correct its config.json or give --class-map FILE"
+    if class_map is not None:
+        origin, remedy = str(class_map), "give a line for each class, in the order of the logits"
+        try:
+            names = class_map.read_text(encoding="utf-8-sig").rstrip().split("\n")
+        except (OSError, ValueError) as error:
+            raise VitrailError(
+                f"cannot read {class_map} ({first_line(error)}): give --class-map a text file with "
+                "the name of a class on each line"
+            ) from None
+    if names is None:
+        return None
+    listed = [str(name).strip() for name in names] if isinstance(names, list | tuple) else []
+    if len(listed) != model.num_classes:
+        raise VitrailError(
+            f"{origin} has {count(len(listed), 'name')} and the model {model.num_classes} classes: "
+            f"{remedy}"
+        )
+    return ClassNames(listed, origin)
+
+
+def _ranks(
+    folders: Collection[str], classes: int, known: ClassNames | None
+) -> tuple[str, str, dict[str, int]]:
+    """Return why there are no labels, "" if there are; whose order they have; labels by folder."""
+    own = sorted(sorted(set(folders)), key=natural_key)
+    synsets = ImageNetInfo().label_names()
+    if known is None and classes == len(synsets) and set(own) <= set(synsets):
+        known = ClassNames(synsets, "ImageNet's synsets")
+    why = ""
+    if "" in own:
+        why = "images lie outside of folders, which would name their classes"
+    elif known is not None:
+        told = Counter(known.names)
+        if wrong := next((name for name in own if told[name] != 1), None):
+            are = "none" if told[wrong] == 0 else f"{told[wrong]}"
+            why = (
+                f"the name of the folder {wrong} is that of {are} of the classes in {known.origin}"
+            )
+    elif len(own) == classes:
+        known = ClassNames(own, "folders in timm's order; --class-map FILE gives another")
+    else:
+        why = f"the images lie in {count(len(own), 'folder')} and the model has {classes} classes"
+    if why or known is None:
+        return why, "", {}
+    ranks = {name: rank for rank, name in enumerate(known.names)}
+    return "", known.origin, {name: ranks[name] for name in sorted(own, key=ranks.__getitem__)}
 
 
 def require_device(device: str | None) -> str:
@@ -157,7 +243,8 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
 
     Raises:
         VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit
-            or are of images of another size, or what it says of its images makes no sense.
+            or are of images of another size, it has fewer than two classes, or what it says of its
+            images makes no sense.
     """
     options: dict[str, Any] = {}
     weights: dict[str, torch.Tensor] = {}
@@ -166,13 +253,17 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     elif checkpoint is not None:
         raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
     if checkpoint is not None:
-        weights = clean_state_dict(read_weights(checkpoint))
+        tensors, kept_as = find_weights(checkpoint)
+        weights = clean_state_dict(tensors)
+        if kept_as:
+            say(f"Weights: {kept_as} of {checkpoint}")
         heads = getattr(timm.get_pretrained_cfg(name), "classifier", None) or "head"
         head = heads if isinstance(heads, str) else heads[0]
         if f"{head}.weight" not in weights:
             raise VitrailError(
-                f"{checkpoint} has no classifier '{head}', which {name} has: give the name of the "
-                "model that it was saved from, or weights with a classifier"
+                f"{checkpoint} has no classifier '{head}.weight', which {name} has, but "
+                f"{', '.join(list(weights)[:3])}, ...: give the name of the model that it was "
+                f"saved from, or weights with a classifier under timm's names; {OWN}"
             )
         classes = {"num_classes": len(weights[f"{head}.weight"])}
         options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
@@ -191,6 +282,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         raise VitrailError(
             f"model '{name}' cannot be made with these weights ({reason}): {', or '.join(remedies)}"
         ) from None
+    require_classes(cast(int, model.num_classes))
     _require_view(name, model)
     own = model.state_dict()
     for part, weight in weights.items():  # timm resizes tables of positions without a word

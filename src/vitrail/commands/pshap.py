@@ -8,7 +8,16 @@ from typing import Annotated, cast
 import typer
 
 from vitrail.commands import count, say
-from vitrail.commands.app import Checkpoint, Device, Images, Pretrained, Seed, Workers, command
+from vitrail.commands.app import (
+    Checkpoint,
+    ClassMap,
+    Device,
+    Images,
+    Pretrained,
+    Seed,
+    Workers,
+    command,
+)
 from vitrail.errors import VitrailError
 
 
@@ -23,6 +32,7 @@ def pshap(
     data: Images,
     pretrained: Pretrained = True,
     checkpoint: Checkpoint = None,
+    class_map: ClassMap = None,
     images: Annotated[
         int | None,
         typer.Option(
@@ -80,7 +90,13 @@ def pshap(
     import torch
     from timm.data import create_transform, resolve_model_data_config
 
-    from vitrail.commands.inputs import Folder, create, find_images, require_device
+    from vitrail.commands.inputs import (
+        Folder,
+        class_names,
+        create,
+        find_images,
+        require_device,
+    )
     from vitrail.images.loading import EvaluationSamples
     from vitrail.measures.context import without_tf32
     from vitrail.measures.permutable import permutable
@@ -91,12 +107,8 @@ def pshap(
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
     network = create(model, pretrained, checkpoint)
-    if not network.num_classes:
-        raise VitrailError(
-            f"{model} has no classes, and P-SHAP explains the logit of one: give a model with a "
-            "classifier"
-        )
-    folder = Folder(data, network.num_classes, images)
+    folder = Folder(data, network.num_classes, images, class_names(network, class_map))
+    say(*folder.told())
     transform = create_transform(**resolve_model_data_config(network))
     result = sweep(
         permutable(network.to(device)),
@@ -120,12 +132,9 @@ def pshap(
     say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
     if len(result.samples) < len(folder):
         say(f"Stopped after {shown} of {len(folder)}: the interval is narrow enough")
-    if folder.labelled:
-        say(f"Mean over the {correct} of {shown} that it classifies correctly")
+    if folder.unlabelled:
+        say(f"Mean over {shown}, each explained by the class predicted")
     else:
-        say(
-            f"Mean over {shown}, each explained by the class predicted: the folders are not the "
-            f"model's {network.num_classes} classes"
-        )
+        say(f"Mean over the {correct} of {shown} that it classifies correctly")
     passes, speed = result.passes_per_sample, result.samples_per_second
     say(f"{passes:g} forward passes an image, {speed:.3g} images/s on {device}")

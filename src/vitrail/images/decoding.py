@@ -7,13 +7,24 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
-from PIL import Image
+from PIL import ExifTags, Image
 
 from vitrail.errors import VitrailError, first_line
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
 """Pillow decides by a file's content, and would start Ghostscript for PostScript called .jpg."""
+READ = {
+    *(".apng", ".bmp", ".dib", ".gif", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg"),
+    *(".jpf", ".jpg", ".jpx", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
+}
+"""How names of files of these formats end, in lower case."""
+UNREAD = {
+    *(".arw", ".avif", ".cr2", ".cr3", ".dcm", ".dng", ".exr", ".hdr", ".heic", ".heif", ".ico"),
+    *(".jxl", ".nef", ".psd", ".svg", ".svs", ".tga"),
+}
+"""How names of images of other formats end."""
 IGNORED = 255  # the label of a pixel that is not judged
+ORIENTATION = ExifTags.Base.Orientation  # 1 is upright, 2 to 8 are turned or mirrored
 UNSEEN = -1  # the class of a pixel of which nothing is known, as a shift moved it out of the image
 
 
@@ -34,6 +45,19 @@ def read_image(path: str | Path) -> Image.Image:
         return image.convert("RGB")
 
 
+def is_turned(path: str | Path) -> bool:
+    """Say whether a file's EXIF orientation asks viewers to turn or mirror it.
+
+    `read_image` does not. A file that cannot be opened asks for nothing.
+    """
+    try:
+        with Image.open(path, formats=FORMATS) as image:
+            # Of a PNG all pixels would be decoded to look for it.
+            return image.format != "PNG" and image.getexif().get(ORIENTATION) in range(2, 9)
+    except Exception:  # as in `_decoding`
+        return False
+
+
 def read_mask(path: str | Path) -> np.ndarray:
     """Decode a mask file as it is stored: (H, W) uint8.
 
@@ -51,6 +75,11 @@ def _decoding(what: str, path: str | Path) -> Iterator[None]:
         yield
     except VitrailError:
         raise
+    except Image.DecompressionBombError:
+        raise VitrailError(
+            f"{what} {path} has more than {2 * (Image.MAX_IMAGE_PIXELS or 0):,} pixels, the most "
+            "that are read; make it smaller"
+        ) from None
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         raise VitrailError(
             f"cannot read {what} {path} ({first_line(error)}); replace it by a good copy"

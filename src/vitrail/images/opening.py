@@ -87,16 +87,40 @@ def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any
 
 def stems(folder: Path, suffix: str) -> set[str]:
     """Names of the files below a folder that end with `suffix`, without it, with their folders."""
+    return {
+        os.path.relpath(file, folder).removesuffix(suffix)
+        for file in visible_files(folder)
+        if file.endswith(suffix)
+    }
+
+
+def visible_files(folder: Path) -> Iterator[str]:
+    """Yield the files below a folder that are not hidden, also of folders that are links.
+
+    Hidden is what begins with a dot, such as the copies of notebooks in ``.ipynb_checkpoints``, and
+    ``__MACOSX``, which archives made on macOS hold. A link to a folder that holds it would never
+    end, and is not followed.
+
+    Raises:
+        OSError: a folder cannot be read.
+    """
 
     def fail(error: OSError) -> None:
         raise error
 
-    return {
-        os.path.relpath(os.path.join(parent, name), folder).removesuffix(suffix)
-        for parent, _, names in os.walk(folder, onerror=fail, followlinks=True)
-        for name in names
-        if name.endswith(suffix) and not name.startswith(".")
-    }
+    for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
+        here = Path(parent).resolve()
+        folders[:] = [
+            name
+            for name in folders
+            if not hidden(name) and not here.is_relative_to((here / name).resolve())
+        ]
+        yield from (os.path.join(parent, name) for name in names if not hidden(name))
+
+
+def hidden(name: str) -> bool:
+    """Whether a file or folder of this name is none of a dataset's, as `visible_files` says."""
+    return name.startswith(".") or name == "__MACOSX"
 
 
 def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:

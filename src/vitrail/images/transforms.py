@@ -19,7 +19,6 @@ from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import MaybeToTensor
 from torch import Tensor
 from torchvision.transforms import (
-    CenterCrop,
     Compose,
     Pad,
     RandomHorizontalFlip,
@@ -163,8 +162,9 @@ def eval_transform(
     """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
 
     timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
-    sides are resized to that. Of the resized image `margin` more pixels are kept on each axis, half
-    of them a side.
+    sides are resized to that, with ``border`` the long side, and the rest is padded with the mean.
+    Of the resized (and padded) image `margin` more pixels are kept on each axis, half of them a
+    side.
 
     Raises VitrailError if `image_size` is below one pixel, or `margin` leaves the resized image.
     """
@@ -189,5 +189,5 @@ def eval_transform(
                 f"pixels, and {size} pixels with a margin of {margin} do not fit into these; use "
                 f"a crop_pct of at most {math.floor(1000 * size / (size + margin)) / 1000:g}"
             )
-        crop = CenterCrop(size + margin)
+        crop.size = (size + margin, size + margin)
     return Compose([resize, crop, *steps])

@@ -153,9 +153,10 @@ def standard_consistency(
     `max_shift` either way, on each axis; pixels that are left empty are black. ``crop`` (on
     ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts both views
     out of the resized image's centre, `max_shift` wider than the network's input: they differ by
-    up to `max_shift` either way, and all that they show is real. `max_shift` is in pixels of an
-    image of 224; other sizes shift by the same part, rounded down. `batch_size`, `pairs` and
-    `images` are as of `circular_consistency`.
+    up to `max_shift` either way, and all that they show is real, but for what timm's ``border``
+    mode of cropping pads with the mean. `max_shift` is in pixels of an image of 224; other sizes
+    shift by the same part, rounded down. `batch_size`, `pairs` and `images` are as of
+    `circular_consistency`.
 
     Returns:
         for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped

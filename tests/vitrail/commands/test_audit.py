@@ -148,7 +148,7 @@ def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
     done = audited("--size", 48)
     (refused,) = done.rows["Accuracy"]
     assert refused["quantity"] == "not measured"
-    assert "the model has 3 classes: accuracy needs a folder for each class" in refused["condition"]
+    assert "accuracy needs images in folders of the model's classes" in refused["condition"]
     assert refused["labels"] == "predicted"
     assert values(done.rows["Test sizes"], f"{KEPT}: UP(P)")["32 px"] == 100
     assert int(float(done.rows["P-SHAP"][0]["images"])) == 3
@@ -363,7 +363,7 @@ def test_folders_that_are_links_are_followed(photos, tmp_path):
         (linked / name).symlink_to(photos / name)
     (linked / "a" / "around").symlink_to(linked)
     folder = Folder(linked, classes=3)
-    assert folder.labelled
+    assert not folder.unlabelled
     assert [label for _, label in folder.samples] == [0, 1, 2]
 
 

@@ -73,10 +73,10 @@ def test_it_stops_when_the_interval_is_narrow_enough(vitrail, photos):
 def test_folders_of_classes_are_labels_where_they_are_the_models(photos):
     in_classes(photos, "a", "a", "b", "b", "c", "c")
     folder = Folder(photos, classes=3)
-    assert folder.labelled
+    assert not folder.unlabelled
     assert [label for _, label in folder] == [0, 0, 1, 1, 2, 2]
     other = Folder(photos, classes=4)
-    assert not other.labelled
+    assert other.unlabelled
     assert {label for _, label in other} == {UNKNOWN}
     assert [path.name for path, _ in Folder(photos, 3, images=3).samples] == [
         "0.png",
@@ -89,7 +89,7 @@ def test_folders_of_synsets_are_imagenets_classes(photos):
     synsets = ImageNetInfo().label_names()
     in_classes(photos, *[synsets[7]] * 3, *[synsets[500]] * 3)
     folder = Folder(photos, classes=1000)
-    assert folder.labelled
+    assert not folder.unlabelled
     assert [label for _, label in folder] == [7] * 3 + [500] * 3
 
 
@@ -105,7 +105,7 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrail, photos):
     [
         (["--model", "test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
         (["--model", "test_resnet"], "positions of ResNet cannot be permuted"),
-        (["--model", "eva02_tiny_patch14_224"], "eva02_tiny_patch14_224 has no classes"),
+        (["--model", "eva02_tiny_patch14_224"], "the model has no classes to predict"),
         (["--device", "xla"], "torch cannot use device 'xla' here: use 'cpu'"),
         (["--device", "gpu"], "device 'gpu' is unknown: use 'cpu' or 'cuda'"),
         (["--data", "nowhere"], "there is no folder nowhere: give --data a folder"),
@@ -158,7 +158,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrail, photos, tmp_path)
     headless = {name: weight for name, weight in own.state_dict().items() if "head" not in name}
     for weights, said in (
         (other, "correct --checkpoint or the model's name"),
-        (headless, "no classifier 'head'"),
+        (headless, "no classifier 'head.weight'"),
     ):
         save_file(weights, tmp_path / "b.safetensors")
         wrong = vitrail(
