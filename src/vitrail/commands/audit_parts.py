@@ -246,8 +246,8 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
     if not audited.labelled:
         raise VitrailError(
-            f"{audited.unlabelled}: accuracy needs images in folders of the model's classes, named "
-            "as --class-map FILE, if given, or its label_names say, or one for each class"
+            f"{audited.unlabelled}: accuracy needs images in folders of the model's classes, which "
+            "--class-map FILE can name"
         )
     found: Any = accuracy(audited, batch_size)
     names = {"top-1": "top1", "top-5": "top5"}

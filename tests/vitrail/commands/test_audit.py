@@ -1,5 +1,7 @@
 import csv
 import json
+import os
+import shutil
 from importlib.metadata import version
 from pathlib import Path
 from types import SimpleNamespace
@@ -381,3 +383,48 @@ def test_the_folder_is_named_after_the_model(vitrail, photos, tmp_path):
     done = vitrail("audit", "test_vit.r160_in1k", *options)
     assert done.code == 0
     assert (tmp_path / "audit-test_vit.r160_in1k" / "audit.csv").is_file()
+
+
+def test_an_audit_goes_on_with_the_images_of_the_folder_that_it_is_given(
+    audited, vit, photos, tmp_path
+):
+    """Copies of the same images are the same images; what later lies in the first folder is not."""
+    moved = Path(shutil.copytree(photos, tmp_path / "moved"))
+    first = audited("--size", 48)
+    (tmp_path / "out" / "p-shap.json").unlink()
+    for path in photos.iterdir():
+        Image.new("RGB", (40, 40)).save(path)
+    again = audited("--size", 48, data=moved)
+    assert again.rows["P-SHAP"][0]["value"] == first.rows["P-SHAP"][0]["value"]
+    (tmp_path / "out" / "p-shap.json").unlink()
+    shutil.rmtree(photos)
+    once_more = audited("--size", 48, data=moved)
+    assert once_more.rows["P-SHAP"][0]["value"] == first.rows["P-SHAP"][0]["value"]
+
+
+def test_weights_that_are_not_finite_are_refused(audited, vit):
+    vit.head.weight.data *= torch.nan
+    done = audited("--size", 48)
+    assert done.code == 2
+    assert "logits are not finite" in done.err
+    assert len(done.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("command", [["audit"], ["pshap", "--model"]])
+def test_the_classes_of_a_map_are_the_labels(vitrail, vit, photos, tmp_path, command):
+    in_classes(photos, "a", "b", "c")
+    (tmp_path / "classes.txt").write_text("c\na\nb\n")
+    done = vitrail(*command, "model", "--data", photos, "--class-map", "classes.txt")
+    assert "Labels (classes.txt): 0 c, 1 a, 2 b" in done.out
+
+
+@pytest.mark.parametrize("name", [os.fsdecode(b"caf\xe9"), "\u5199\u771f"])
+@pytest.mark.filterwarnings("error")  # as matplotlib warns of letters that its font lacks
+def test_a_folder_of_any_name_is_audited(audited, vit, photos, tmp_path, name):
+    odd = photos.rename(tmp_path / name)
+    (odd / os.fsdecode(b"damaged-\xe9.png")).write_bytes(b"nothing")
+    done = audited("--size", 48, data=odd)
+    assert done.code == 0
+    assert (tmp_path / "out" / "audit.txt").read_text(encoding="utf-8")
+    written = name.encode("ascii", "backslashreplace").decode()
+    assert f"3 images of {written}" in (tmp_path / "out" / "audit.svg").read_text()

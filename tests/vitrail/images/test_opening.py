@@ -3,7 +3,7 @@ from pathlib import Path
 import pytest
 
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build, opened_once
+from vitrail.images.opening import build, opened_once, stems, visible_files
 
 
 def test_within_a_block_each_split_is_opened_once(digits):
@@ -22,3 +22,21 @@ def test_what_cannot_be_opened_is_tried_again(digits):
         for _ in range(2):
             with pytest.raises(VitrailError, match="cannot be read"):
                 build(broken, "train", Path("nowhere"))
+
+
+def test_hidden_files_and_folders_are_none_of_a_datasets(tmp_path):
+    seen = ["cat/1.png", "cat/deep/2.png"]
+    unseen = ["cat/.ipynb_checkpoints/1-checkpoint.png", "__MACOSX/cat/._1.png", ".DS_Store"]
+    for name in [*seen, *unseen, "cat/._1.png"]:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    assert sorted(visible_files(tmp_path)) == [str(tmp_path / name) for name in seen]
+    assert stems(tmp_path, ".png") == {"cat/1", "cat/deep/2"}
+
+
+def test_a_link_to_a_folder_that_holds_it_is_not_followed(tmp_path):
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one" / "file").touch()
+    (tmp_path / "one" / "around").symlink_to(tmp_path)
+    (tmp_path / "two").symlink_to(tmp_path / "one")
+    assert stems(tmp_path, "") == {"one/file", "two/file"}

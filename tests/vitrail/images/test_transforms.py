@@ -1,4 +1,5 @@
 import random
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -69,6 +70,18 @@ def test_a_squashed_evaluation_shows_all_of_an_oblong_image(recipe, digits):
     assert not torch.equal(
         eval_transform(made, digits)(image), eval_transform(center, digits)(image)
     )
+
+
+def test_a_margin_of_a_bordered_image_is_padded_as_its_own_view_is(recipe, digits):
+    """The long side of 80 x 60 is resized to 40, and rows above and below have the mean, 0."""
+    data = {**recipe({"crop_pct": 0.7}).data.model_dump(), "crop_mode": "border"}
+    made = SimpleNamespace(data=SimpleNamespace(**data))
+    wide = eval_transform(made, digits, margin=12)(photo(80, 60))
+    assert wide.shape == (3, 40, 40)
+    own = eval_transform(made, digits)(photo(80, 60))
+    torch.testing.assert_close(wide[:, 6:-6, 6:-6], own)
+    assert wide[:, [0, -1]].abs().max() < 0.01
+    assert wide[:, 5:-5].abs().amax(dim=(0, 2)).min() > 0.5
 
 
 def test_a_squashed_evaluation_takes_a_margin_like_another(recipe, digits):
