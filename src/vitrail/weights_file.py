@@ -84,18 +84,16 @@ def find_weights(path: Path) -> tuple[dict[str, Tensor], str]:
     `load_checkpoint` does. The names are joined by dots, "" where the tensors are the file's own.
     """
     content, names = read_checkpoint(path), list[str]()
-    while isinstance(content, Mapping):
-        inner = (name for name in CONTAINERS if isinstance(content.get(name), Mapping))
-        if (name := next(inner, None)) is None:
-            break
-        content = content[name]
-        names.append(name)
+    for name in CONTAINERS:
+        if isinstance(content, Mapping) and isinstance(content.get(name), Mapping):
+            content = content[name]
+            names.append(name)
     held = content if isinstance(content, Mapping) else {}
     tensors = {str(name): value for name, value in held.items() if isinstance(value, Tensor)}
     if not tensors:
         found = ", ".join(map(str, [*held][:6])) or type(content).__name__
         raise VitrailError(
-            f"{path} holds no weights but {found}: get the file again from its publisher, or {OWN}"
+            f"{path} holds no weights ({found}): get the file again from its publisher, or {OWN}"
         )
     return tensors, ".".join(names)
 

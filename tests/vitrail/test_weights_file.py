@@ -164,9 +164,17 @@ def test_the_moving_average_is_loaded_as_timm_loads_it(tmp_path, name, raw):
     assert all(torch.equal(found[key], timms[key]) for key in timms)
 
 
+def test_a_checkpoint_that_holds_itself_is_refused(tmp_path):
+    content = {"epoch": 3}
+    content["model"] = content
+    torch.save(content, tmp_path / "w.pth")
+    with pytest.raises(VitrailError, match="holds no weights"):
+        read_weights(tmp_path / "w.pth")
+
+
 def test_a_checkpoint_without_weights_names_what_it_holds(tmp_path):
     torch.save({"net": {"a": 1}, "epoch": 3}, tmp_path / "w.pth")
-    with pytest.raises(VitrailError, match=r"net, epoch: .* torch\.save\(model\.state_dict\(\)"):
+    with pytest.raises(VitrailError, match=r"net, epoch.* torch\.save\(model\.state_dict\(\)"):
         read_weights(tmp_path / "w.pth")
 
 

@@ -113,13 +113,12 @@ def visible_files(folder: Path) -> Iterator[str]:
         folders[:] = [
             name
             for name in folders
-            if not hidden(name) and not here.is_relative_to((here / name).resolve())
+            if not _hidden(name) and not here.is_relative_to((here / name).resolve())
         ]
-        yield from (os.path.join(parent, name) for name in names if not hidden(name))
+        yield from (os.path.join(parent, name) for name in names if not _hidden(name))
 
 
-def hidden(name: str) -> bool:
-    """Whether a file or folder of this name is none of a dataset's, as `visible_files` says."""
+def _hidden(name: str) -> bool:
     return name.startswith(".") or name == "__MACOSX"
 
 
