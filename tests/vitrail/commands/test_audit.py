@@ -188,7 +188,7 @@ def test_what_was_measured_is_kept(audited, vit, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("change", "options"), [("seed", ["--seed", 1]), ("images", ["--images", 2])]
+    ("change", "options"), [("seed", ["--seed", 1]), ("images or labels", ["--images", 2])]
 )
 def test_another_audit_is_not_gone_on_with(audited, vit, change, options):
     assert audited("--size", 48).code == 0
