@@ -16,7 +16,9 @@ from torch import Tensor
 
 from vitrail.octic import group
 
-BLOCK = 512  # columns of (8, M) to a program
+# Columns of (8, M) to a program. A thread of its four warps then loads four neighbouring entries of
+# each plane at once, and needs few enough registers for 16 warps or more on a multiprocessor.
+BLOCK = 512
 SCALE: tl.constexpr = tl.constexpr(group.SCALE)
 
 
@@ -39,8 +41,13 @@ def _fourier(y):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
+def _begin(planes, index: tl.constexpr, size):  # type: ignore[no-untyped-def]
+    return planes + index * tl.cast(size, tl.int64)  # a tensor may have over 2^31 entries
+
+
+@triton.jit
 def _plane(planes, index: tl.constexpr, columns, size):  # type: ignore[no-untyped-def]
-    return tl.load(planes + index * size + columns, columns < size).to(tl.float32)
+    return tl.load(_begin(planes, index, size) + columns, columns < size).to(tl.float32)
 
 
 @triton.jit
@@ -63,7 +70,7 @@ def _load_regular(x, columns, size):  # type: ignore[no-untyped-def]
 def _store_isotypic(out, columns, size, y):  # type: ignore[no-untyped-def]
     x = _fourier(y)
     for index in tl.static_range(8):
-        tl.store(out + index * size + columns, x[index] * SCALE, columns < size)
+        tl.store(_begin(out, index, size) + columns, x[index] * SCALE, columns < size)
 
 
 @triton.jit

@@ -1,4 +1,8 @@
+import json
 import os
+import re
+import subprocess
+import sys
 
 import pytest
 import torch
@@ -62,3 +66,75 @@ def test_the_kernel_computes_half_precision_in_float32():
     x = torch.randn(8, 64, device=DEVICE).half()
     expected = eager(x.float()).half()
     torch.testing.assert_close(kernels.octic_gelu(x), expected, rtol=1e-3, atol=1e-6)
+
+
+# Compiles both kernels for GPUs that need not be here, and prints what the assembler says of each.
+COMPILE = """
+import itertools, json, re, subprocess, sys, triton
+from triton.backends.compiler import GPUTarget
+from triton.compiler import ASTSource
+from vitrail.octic import kernels
+
+made = {}
+for generation, dtype, name in itertools.product(
+    (80, 90), ("fp32", "fp16", "bf16"), ("_forward", "_backward")
+):
+    kernel = getattr(kernels, name)
+    types = {argument: f"*{dtype}" for argument in kernel.arg_names}
+    source = ASTSource(
+        fn=kernel,
+        signature={**types, "size": "i32", "block": "constexpr"},
+        constexprs={"block": kernels.BLOCK},
+        attrs={(i,): [["tt.divisibility", 16]] for i in range(len(types) - 1)},
+    )
+    built = triton.compile(source, target=GPUTarget("cuda", generation, 32))
+    ptx, file = built.asm["ptx"], sys.argv[1]
+    with open(file, "w") as out:
+        out.write(ptx)
+    gpu = re.search(r"[.]target (\\w+)", ptx)[1]
+    command = [triton.knobs.nvidia.ptxas.path, "-v", "--gpu-name", gpu, file, "-o", file + ".out"]
+    said = subprocess.run(command, check=True, capture_output=True, text=True).stderr
+    made[f"{name} {dtype} {gpu}"] = (said, ptx, built.asm["ttir"])
+print(json.dumps(made))
+"""
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory):
+    """By kernel, type and GPU: what ptxas says of it, its PTX and Triton's own code of it."""
+    folder = tmp_path_factory.mktemp("triton")
+    environment = {name: os.environ[name] for name in os.environ if name != "TRITON_INTERPRET"}
+    done = subprocess.run(
+        [sys.executable, "-c", COMPILE, folder / "kernel.ptx"],
+        env={**environment, "TRITON_CACHE_DIR": str(folder)},
+        capture_output=True,
+        text=True,
+    )
+    assert not done.returncode, done.stderr
+    kernels_made = json.loads(done.stdout)
+    assert len(kernels_made) == 12
+    return kernels_made
+
+
+def test_the_kernels_keep_all_numbers_in_registers_of_which_they_need_at_most_half(compiled):
+    """With 128 of them a thread, a multiprocessor has 16 warps at once."""
+    for name, (said, _, _) in compiled.items():
+        assert "0 bytes spill stores, 0 bytes spill loads" in said, name
+        assert int(re.search(r"Used (\d+) registers", said)[1]) <= 128, name
+
+
+def test_the_kernels_load_and_store_four_neighbouring_entries_at_once(compiled):
+    """128 bits of float32, 64 bits of the two types of half that size."""
+    for name, (_, ptx, _) in compiled.items():
+        words = 4 if "fp32" in name else 2
+        accesses = re.findall(r"\b(ld|st)\.global\S*?\.v(\d)\.b32", ptx)
+        planes = 8 if "forward" in name else 16  # the gradient's as well
+        assert accesses == [("ld", str(words))] * planes + [("st", str(words))] * 8, name
+        assert len(re.findall(r"\b(?:ld|st)\.global", ptx)) == len(accesses), name
+
+
+def test_the_kernels_compute_no_address_in_32_bits(compiled):
+    """A plane of 3e8 entries begins beyond what these can count."""
+    for name, (_, _, code) in compiled.items():
+        products = re.findall(r"arith\.muli .*: (\w+)", code)
+        assert set(products) == {"i64"}, name
