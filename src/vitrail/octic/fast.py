@@ -5,9 +5,9 @@ factors as they are. So a compiled block keeps its features as `Irreps`, in whic
 the four lines and one serves E, without copies between them. Under eager torch the block is that of
 `layers`, but for the GELU on a GPU: one Triton kernel (`kernels`).
 
-Weights and results are those of `layers`, but for rounding. A compiled block does not call its
+Weights and results are those of `layers`, except for rounding. A compiled block does not call its
 modules, so it runs no hooks on them; a module of another type it calls with features
-``(8, B, N, c)``.
+``(8, B, N, c)``. `torch.export` counts as a compiler, so an exported graph has the compiled layout.
 """
 
 from __future__ import annotations

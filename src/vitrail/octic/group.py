@@ -65,7 +65,9 @@ def _sum_and_difference(u: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
     return u + v, u - v
 
 
-INVERSE_FOURIER = SCALE * torch.stack(inverse_fourier(torch.eye(8, dtype=torch.float64).unbind()))
+SIGNS = torch.stack(inverse_fourier(torch.eye(8, dtype=torch.float64).unbind()))
+"""``(8, 8)`` float64, `inverse_fourier` as a matrix: its entries are 1 and -1."""
+INVERSE_FOURIER = SCALE * SIGNS
 """``(8, 8)`` float64, isotypic to regular; orthogonal, so that `FOURIER` is its transpose."""
 FOURIER = INVERSE_FOURIER.T.contiguous()
 """``(8, 8)`` float64, regular to isotypic."""

@@ -125,12 +125,29 @@ class Channelwise(Invariant):
         return self.function(x).movedim(0, -2).flatten(-2)
 
 
-def _images(x: Tensor) -> Tensor:
-    """Return the images ``(8, 8, ..., c)`` of features under all elements."""
-    return torch.einsum("gij,j...c->gi...c", _ACTIONS.to(x), x)
+class Transformed(Invariant):
+    """An invariant that is made of the images of a token under all elements.
+
+    The buffer `actions` has their matrices ``(8, 8, 8)``, exact in every precision.
+    """
+
+    actions: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("actions", torch.empty(_ACTIONS.shape), persistent=False)
+        self.init_non_persistent_buffers()
+
+    def init_non_persistent_buffers(self) -> None:
+        """Fill the buffer that no state dict has, as timm asks for after `Module.to_empty`."""
+        self.actions.copy_(_ACTIONS)
+
+    def images(self, x: Tensor) -> Tensor:
+        """Return the images ``(8, 8, ..., c)`` of features ``(8, ..., c)``."""
+        return torch.einsum("gij,j...c->gi...c", self.actions.to(x), x)
 
 
-class MaxFiltering(Invariant):
+class MaxFiltering(Transformed):
     """The largest inner product with any image of each learned token, M = 2C (octic, Eq. 16).
 
     Attributes:
@@ -148,11 +165,11 @@ class MaxFiltering(Invariant):
 
     def forward(self, x: Tensor) -> Tensor:
         """Compare tokens ``(8, ..., c)`` with the references."""
-        images = _images(self.references)
+        images = self.images(self.references)
         return torch.einsum("girc,i...c->g...r", images, x).amax(0)
 
 
-class Canonisation(Invariant):
+class Canonisation(Transformed):
     """The image of a token that is closest to a reference, M = C (octic, Eq. 17).
 
     The paper calls the reference learnable. No gradient comes through the choice of an element, so
@@ -175,7 +192,7 @@ class Canonisation(Invariant):
 
     def forward(self, x: Tensor) -> Tensor:
         """Turn each token ``(8, ..., c)`` to the image closest to the reference."""
-        images = _images(x)
+        images = self.images(x)
         likeness = torch.einsum("gi...c,ic->g...", images, self.reference)
         closest = functional.one_hot(likeness.argmax(0), len(ELEMENTS)).to(x)
         return torch.einsum("gi...c,...g->...ic", images, closest).flatten(-2)

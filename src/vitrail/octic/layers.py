@@ -49,7 +49,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.octic.group import FOURIER, INVERSE_FOURIER, on_planes
+from vitrail.octic.group import SCALE, SIGNS, on_planes
 
 
 def channels_of_plane(features: int, planes: int = 8) -> int:
@@ -71,7 +71,7 @@ def to_planes(x: Tensor) -> Tensor:
 
     The two rows of a copy get the same.
     """
-    return x[[0, 1, 2, 3, 4, 4, 5, 5]]
+    return torch.cat([x[:4], x[4:].repeat_interleave(2, dim=0)])
 
 
 class OcticLinear(nn.Module):
@@ -192,12 +192,26 @@ class OcticGELU(nn.Module):
     """The exact GELU of ``(8, B, N, c)``, or any ``(8, ...)``, in the regular representation.
 
     Source: octic, Sec. 3.3.3, App. A.1.
+
+    The buffer `signs`, `group.SIGNS`, is exact in every precision, so that a module may be cast.
     """
+
+    signs: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("signs", torch.empty(SIGNS.shape), persistent=False)
+        self.init_non_persistent_buffers()
+
+    def init_non_persistent_buffers(self) -> None:
+        """Fill the buffer that no state dict has, as timm asks for after `Module.to_empty`."""
+        self.signs.copy_(SIGNS)
 
     def forward(self, x: Tensor) -> Tensor:
         """Transform to the regular representation, activate and transform back."""
-        y = on_planes(INVERSE_FOURIER, x)  # Eq. 11
-        return on_planes(FOURIER, functional.gelu(y))  # and back, by the transpose
+        inverse_fourier = SCALE * self.signs.to(x)
+        y = on_planes(inverse_fourier, x)  # Eq. 11
+        return on_planes(inverse_fourier.T, functional.gelu(y))  # and back, by the transpose
 
     def operations(self, x: Tensor) -> int:
         """Count GELU as 8, and of either fast transform 24 additions and 8 products of 8 planes."""

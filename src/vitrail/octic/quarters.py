@@ -59,8 +59,8 @@ def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
 def fold_quarters(planes: Tensor) -> Tensor:
     """Return quarters ``(6, ..., q, q)`` that `unfold_quarters` makes ``(8, ..., 2q, 2q)`` of."""
     side = planes.shape[-1] // 2
-    corners = planes[[0, 1, 2, 3, 4, 6], ..., :side, :side]
-    return torch.cat([corners[:4] / 2, corners[4:]])
+    corners = planes[..., :side, :side]
+    return torch.cat([corners[:4] / 2, corners[4::2]])
 
 
 def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
@@ -126,10 +126,6 @@ class SteerablePatchEmbed(nn.Module):
         return x.unflatten(1, (len(filters), -1)).flatten(3).permute(1, 0, 3, 2)
 
 
-# Each whole filter gets the l2 norm of its quarter.
-_FILTER_SCALES = [math.sqrt(2) / 4] * 4 + [1 / 2] * 4
-
-
 class OcticPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
@@ -148,8 +144,9 @@ class OcticPatchEmbed(SteerablePatchEmbed):
 
     def filters(self) -> Tensor:
         """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
-        scales = self.weight.new_tensor(_FILTER_SCALES).view(8, 1, 1, 1, 1)
-        return scales * unfold_quarters(self.weight)
+        # Each whole filter has the l2 norm of its quarter.
+        lines, pairs = math.sqrt(2) / 4 * self.weight[:4], self.weight[4:] / 2
+        return unfold_quarters(torch.cat([lines, pairs]))
 
 
 class SteerablePositionEmbedding(nn.Module):

@@ -86,6 +86,8 @@ class SteerableVisionTransformer(Intermediates):
         drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
         init_std: of the linear layers' weights; 0.02 starts small models slowly.
         cls_std: of the CLS token; DINOv2 starts it from 1e-6.
+        device: where the model is made; by default where torch makes its tensors.
+        dtype: of its parameters, which are drawn in torch's default; by default that one.
 
     Raises:
         VitrailError: an argument is impossible.
@@ -124,6 +126,8 @@ class SteerableVisionTransformer(Intermediates):
         drop_path_rate: float = 0.0,
         init_std: float = 0.02,
         cls_std: float = TOKEN_STD,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         least, usual = (depth, depth) if equivariant else (0, depth // 2)
@@ -146,38 +150,44 @@ class SteerableVisionTransformer(Intermediates):
             for index in range(depth)
         ]
 
-        patch_layer = patch_layer or self.patch_embed_layer
-        self.patch_embed = patch_layer(side, patch_size, in_chans, embed_dim)
-        if isinstance(self.patch_embed, SteerablePatchEmbed):
-            self._traits = {"first_conv": None}  # timm cannot adapt its filters to other channels
-        self.pos_embed = self.pos_embed_layer(self.grid_size[0], embed_dim)
-        channels = embed_dim // self.planes
-        self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
-        self.reg_token = nn.Parameter(torch.empty(1, reg_tokens, channels)) if reg_tokens else None
-        self.mask_token = nn.Parameter(torch.empty(1, 1, channels)) if mask_token else None
+        with torch.get_default_device() if device is None else torch.device(device):
+            patch_layer = patch_layer or self.patch_embed_layer
+            self.patch_embed = patch_layer(side, patch_size, in_chans, embed_dim)
+            if isinstance(self.patch_embed, SteerablePatchEmbed):
+                # timm cannot adapt its filters to other channels.
+                self._traits = {"first_conv": None}
+            self.pos_embed = self.pos_embed_layer(self.grid_size[0], embed_dim)
+            channels = embed_dim // self.planes
+            self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
 
-        norm_layer = norm_layer or self.block_layer.norm_layer
-        steerable: Callable[..., nn.Module] = partial(self.block_layer, norm_layer=norm_layer)
-        self.blocks = nn.ModuleList(
-            (steerable if index < octic_depth else Block)(
-                embed_dim,
-                num_heads,
-                mlp_ratio=mlp_ratio,
-                qkv_bias=qkv_bias,
-                init_values=init_values,
-                proj_drop=proj_drop_rate,
-                attn_drop=attn_drop_rate,
-                drop_path=drop_path_rate,
+            def token(count: int) -> nn.Parameter | None:
+                return nn.Parameter(torch.empty(1, count, channels)) if count else None
+
+            self.reg_token, self.mask_token = token(reg_tokens), token(int(mask_token))
+
+            norm_layer = norm_layer or self.block_layer.norm_layer
+            steerable: Callable[..., nn.Module] = partial(self.block_layer, norm_layer=norm_layer)
+            self.blocks = nn.ModuleList(
+                (steerable if index < octic_depth else Block)(
+                    embed_dim,
+                    num_heads,
+                    mlp_ratio=mlp_ratio,
+                    qkv_bias=qkv_bias,
+                    init_values=init_values,
+                    proj_drop=proj_drop_rate,
+                    attn_drop=attn_drop_rate,
+                    drop_path=drop_path_rate,
+                )
+                for index in range(depth)
             )
-            for index in range(depth)
-        )
-        self.norm = norm_layer(embed_dim) if equivariant else LayerNorm(embed_dim)
-        self.invariantisation = invariantise(embed_dim) if invariantise else None
-        if equivariant and self.invariantisation is not None:
-            self.head_hidden_size = self.invariantisation.out_features
-        self.head_drop = nn.Dropout(drop_rate)
-        self.reset_classifier(num_classes, global_pool)
-        self._initialise(init_std, cls_std)
+            self.norm = norm_layer(embed_dim) if equivariant else LayerNorm(embed_dim)
+            self.invariantisation = invariantise(embed_dim) if invariantise else None
+            if equivariant and self.invariantisation is not None:
+                self.head_hidden_size = self.invariantisation.out_features
+            self.head_drop = nn.Dropout(drop_rate)
+            self.reset_classifier(num_classes, global_pool)
+            self._initialise(init_std, cls_std)
+        self.to(dtype=dtype)
 
     def _initialise(self, std: float, cls_std: float) -> None:
         linear_layers = (nn.Linear, self.block_layer.attn_layer.linear_layer)

@@ -4,11 +4,15 @@ import math
 import pytest
 import timm
 import torch
+from timm.models._manipulate import reinit_non_persistent_buffers
+from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_leaves
 
 import vitrail.models  # noqa: F401
 from tests.exporting import exported, in_onnx
-from vitrail.octic.invariants import invariance_error
+from vitrail.octic.invariants import INVARIANTS, invariance_error
 
 H, L = "huge_patch14_224", "large_patch16_224"
 MICRO = {"img_size": 32, "patch_size": 4, "embed_dim": 32, "depth": 4, "num_heads": 2}
@@ -165,6 +169,90 @@ def test_an_exported_model_takes_any_batch_and_so_does_its_onnx(family, micro, t
     if family not in ("octic_h8", "h2"):
         logits = in_onnx(program, tmp_path)
         torch.testing.assert_close(logits(x), expected, rtol=1e-4, atol=1e-5)
+
+
+KINDS = [*((family, {}) for family in FAMILIES)]
+KINDS += [("octic_d8", {"invariant": name}) for name in INVARIANTS]
+KINDS += [("octic_h8", {"arbitrary_patches": True, "reg_tokens": 2, "mask_token": True})]
+with_kinds = pytest.mark.parametrize(("family", "options"), KINDS)
+
+
+def small(family, **options):
+    options = {**MICRO, "depth": 2, "dynamic_img_size": True, **options}
+    return timm.create_model(f"{family}_vit_small_patch16_224", **options).eval()
+
+
+@with_kinds
+@pytest.mark.parametrize("dtype", [None, torch.float64, torch.bfloat16])
+def test_a_model_is_made_on_the_device_and_in_the_precision_that_are_asked_for(
+    family, options, dtype
+):
+    model = small(family, device="meta", dtype=dtype, **options)
+    tensors = [*model.parameters(), *model.buffers()]
+    assert {x.device.type for x in tensors} == {"meta"}
+    assert {x.dtype for x in tensors} == {dtype or torch.float32}
+    assert model(torch.empty(2, 3, 32, 32, device="meta", dtype=dtype)).dtype == tensors[0].dtype
+
+
+@with_families
+def test_the_precision_does_not_change_the_weights_that_are_drawn(family):
+    torch.manual_seed(0)
+    expected = small(family)
+    torch.manual_seed(0)
+    model = small(family, dtype=torch.bfloat16)
+    for name, parameter in expected.named_parameters():
+        assert torch.equal(model.get_parameter(name), parameter.bfloat16())
+
+
+@with_kinds
+def test_a_model_that_is_made_without_memory_and_then_loaded_has_the_same_logits(family, options):
+    model = small(family, **options).double()
+    with torch.device("meta"):
+        empty = small(family, **options)
+    loaded = empty.double().to_empty(device="cpu")
+    for x in [*loaded.parameters(), *loaded.buffers()]:
+        x.data.fill_(math.nan)  # as memory may have it
+    reinit_non_persistent_buffers(loaded)
+    loaded.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert torch.equal(loaded(x), model(x))
+
+
+@with_kinds
+def test_a_model_that_was_cast_down_and_up_is_still_exactly_equivariant(family, options):
+    """What its layers compute with beside weights is exact in every precision."""
+    model = small(family, **options)
+    cast = copy.deepcopy(model).bfloat16().double()
+    loaded = model.double()
+    cast.load_state_dict(model.state_dict())
+    x = torch.randn(2, 3, 32, 32, dtype=torch.float64)
+    assert torch.equal(cast(x), loaded(x))
+
+
+class OnOneDevice(TorchFunctionMode):
+    """Refuses what a GPU would have to wait for: tensors of the host or of Python's numbers."""
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        assert function not in (torch.tensor, torch.as_tensor, Tensor.new_tensor)
+        indices = args[1:2] if function is Tensor.__getitem__ else ()
+        assert not any(isinstance(index, list) for index in tree_leaves(indices, is_list))
+        out = function(*args, **(kwargs or {}))
+        tensors = [x for x in tree_leaves((args, kwargs, out)) if isinstance(x, Tensor)]
+        assert {x.device.type for x in tensors} <= {"meta"}, function
+        return out
+
+
+def is_list(x):
+    return isinstance(x, list)
+
+
+@with_kinds
+@pytest.mark.parametrize("side", [32, 48])
+def test_a_forward_pass_copies_nothing_from_the_host(family, options, side):
+    model = small(family, device="meta", **options).train()
+    x = torch.empty(2, 3, side, side, device="meta")
+    with OnOneDevice():
+        model(x)
 
 
 def test_every_name_is_registered():
