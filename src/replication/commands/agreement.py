@@ -4,10 +4,9 @@ First the published files are held against their records, and the files here aga
 measurements, weights and code. Then every published number is looked for here:
 
 - An exact number (a deterministic fact) must agree to the last printed digit.
-- A number with a spread over seeds must lie within the 95 % interval that the spreads allow for the
-  difference. One in twenty lies beyond it by chance, so a few may; how many, the binomial
-  distribution says at 99 %.
-- One run has no spread. It may differ by a quarter; if by more, it counts among those few.
+- Any other must lie within the 95 % interval of the difference of two repetitions. Chance puts one
+  in twenty beyond it; `replication.evidence.repetition` says how far beyond one may lie, and how
+  many of a table or figure.
 - Times and memory are other on every machine, and are not compared.
 
 A number that stands in several cells counts once.
@@ -27,7 +26,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import pandas as pd
-from scipy.stats import binom
 
 from replication.commands.results import (
     RECORDS,
@@ -41,7 +39,14 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.claims import Side
-from replication.evidence.comparison import CONFIDENCE, difference_of_means, rounding_of
+from replication.evidence.comparison import rounding_of
+from replication.evidence.repetition import (
+    OF_LARGEST,
+    beyond_chance,
+    difference,
+    trainings_allowed,
+    trainings_beyond,
+)
 from replication.evidence.report import cells_of
 from replication.plan.catalog import Catalog
 from replication.plan.nodes import RenderingNode, ShownCell
@@ -56,29 +61,45 @@ WORSE: tuple[Agreement, ...] = (
     "differs", "missing here", "within", "same", "new here", "not compared"
 )  # fmt: skip
 RELATIVE_NOISE = 1e-9
-ONE_RUN = 0.25  # of its value, the difference that a single run may show
+ROUNDING = 1e-6  # of float32, of numbers up to 1 absolute and of larger ones relative
 JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
-BY_CHANCE = 0.99  # how surely chance alone gives no more numbers beyond their intervals
+ALL = "all tables and figures"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell as published and as measured here; `evidence` is the same for copies of a number."""
+    """A cell as published and as measured here; `evidence` is the same for copies of a number.
+
+    `allowed` is half the 95 % interval of the difference, `p_value` how probable one as large is by
+    chance, and `training` what trained the model, or else what measured the number.
+    """
 
     artifact: str
     row: str
     column: str
     evidence: tuple[object, ...]
+    training: str
     exact: bool
     published: float
     ours: float
     allowed: float
+    p_value: float
     agreement: Agreement
 
     def told(self) -> dict[str, Any]:
         """All but the evidence, as JSON has it: None where there is no number."""
         named = {name: value for name, value in vars(self).items() if name != "evidence"}
         return {name: None if value != value else value for name, value in named.items()}  # NaN
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """A table or figure of whose trainings more lie beyond their 95 % interval than allowed."""
+
+    artifact: str
+    beyond: int
+    trainings: int
+    allowed: int
 
 
 @dataclass(frozen=True)
@@ -96,10 +117,33 @@ class Outcome:
         return sum(number.agreement in agreements for number in counted)
 
     @property
-    def allowed(self) -> int:
-        """How many numbers may lie beyond their interval by chance."""
-        judged = self.counted(*JUDGED, exact=False)
-        return int(binom.ppf(BY_CHANCE, judged, 1 - CONFIDENCE)) if judged else 0
+    def judged(self) -> list[Compared]:
+        """The numbers that chance may set apart."""
+        return _judged(self.numbers)
+
+    @property
+    def beyond_chance(self) -> list[Compared]:
+        """The numbers that differ more than chance explains."""
+        beyond = beyond_chance([number.p_value for number in self.judged])
+        return [number for number, is_beyond in zip(self.judged, beyond, strict=True) if is_beyond]
+
+    @property
+    def crowded(self) -> list[Crowded]:
+        """The tables and figures, and all of them together, in which too many trainings differ."""
+        families = {ALL: self.judged}
+        for cell in self.cells:
+            families.setdefault(cell.artifact, []).append(cell)
+        counts = {
+            name: trainings_beyond(
+                (number.training, number.p_value) for number in _judged(_count_once(cells))
+            )
+            for name, cells in families.items()
+        }
+        found = (
+            Crowded(name, beyond, trainings, trainings_allowed(trainings, len(families)))
+            for name, (beyond, trainings) in counts.items()
+        )
+        return [family for family in found if family.beyond > family.allowed]
 
     @property
     def odd(self) -> list[Compared]:
@@ -125,7 +169,8 @@ class Outcome:
             "altered": len(self.altered),
             "missing": self.counted("missing here"),
             "exact numbers that differ": self.counted("differs", exact=True),
-            "differences too many": self.counted("differs", exact=False) - self.allowed,
+            "numbers further apart than chance allows": len(self.beyond_chance),
+            "tables with more differences than chance allows": len(self.crowded),
             "claims lost": len(self.lost),
         }
         return {what: number for what, number in found.items() if number > 0}
@@ -218,6 +263,10 @@ def _of_one_recipe(published: pd.DataFrame, ours: pd.DataFrame) -> set[tuple[str
     return set(zip(both.loc[spread, "row"], both.loc[spread, "column"], strict=True))
 
 
+def _judged(numbers: Iterable[Compared]) -> list[Compared]:
+    return [number for number in numbers if number.agreement in JUDGED and not number.exact]
+
+
 def _count_once(cells: Sequence[Compared]) -> list[Compared]:
     """One cell for each number: of its copies the one that agrees worst."""
     worst: dict[tuple[object, ...], Compared] = {}
@@ -271,10 +320,19 @@ def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[st
             yield fault.remedy(node.target, catalog.snakemake)
 
 
+def _largest(cells: pd.DataFrame, column: str) -> dict[Any, float]:
+    """The largest absolute number in a column among the cells of each metric and unit."""
+    known = cells.dropna(subset=[column])
+    return known[column].abs().groupby([known["metric"], known["unit"]]).max().to_dict()
+
+
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
     """Set an artifact's cells here beside the published ones; cells in neither are left out."""
-    before = _by_key(cells_of(artifact, published))
-    after = _by_key(cells_of(artifact, catalog.results))
+    cells = cells_of(artifact, published)
+    largest = _largest(cells, "measured")
+    scales = (published_folder(catalog).parent / scale for scale in published_scales(catalog))
+    spreads = _largest(pd.concat(cells_of(artifact, scale) for scale in scales), "std")
+    before, after = _by_key(cells), _by_key(cells_of(artifact, catalog.results))
     declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
     nothing = Side(math.nan, math.nan, 0)
     for key in before | after:
@@ -283,52 +341,62 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
             continue
         cell = declared.get(key)
         shown = (cell.measurement, cell.key) if cell and cell.measurement else None
-        allowed = _allowed(old, new, cell)
+        kind = (old.metric, old.unit)
         yield Compared(
             artifact=artifact.target,
             row=key[0],
             column=key[1],
             evidence=shown or (artifact.paper, artifact.name, *key),
+            training=old.recipe_hash or str(shown[0] if shown else artifact.target),
             exact=cell is not None and cell.exact,
             published=old.value,
             ours=new.value,
-            allowed=allowed,
-            agreement=_agreement(old.value, new.value, allowed, cell),
+            **_compared(old, new, cell, spreads.get(kind, 0.0), largest.get(kind, math.nan)),
         )
 
 
 def _by_key(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
-    columns = (cells[name] for name in ("row", "column", "measured", "std", "n_seeds"))
     return {
-        (str(row), str(column)): Side(float(measured), float(std), int(n_seeds))
-        for row, column, measured, std, n_seeds in zip(*columns, strict=True)
+        (cell["row"], cell["column"]): Side(
+            cell["measured"],
+            cell["std"],
+            cell["n_seeds"],
+            recipe_hash=cell["recipe_hash"],
+            unit=cell["unit"],
+            metric=cell["metric"],
+        )
+        for cell in cells.to_dict("records")
     }
 
 
-def _allowed(old: Side, new: Side, cell: ShownCell | None) -> float:
-    """The difference that agrees."""
+def _compared(
+    old: Side, new: Side, cell: ShownCell | None, spread: float, largest: float
+) -> dict[str, Any]:
+    """The fields `allowed`, `p_value` and `agreement` of a compared cell.
+
+    `spread` is the largest published one of its metric in the artifact, `largest` the number.
+    """
+    if math.isnan(old.value) or math.isnan(new.value):
+        missing: Agreement = "missing here" if math.isnan(new.value) else "new here"
+        return {"allowed": math.nan, "p_value": math.nan, "agreement": missing}
+    apart = abs(new.value - old.value)
+    noise = ROUNDING * max(1.0, abs(old.value))
     if cell is not None and cell.exact:
+        noise = RELATIVE_NOISE * abs(old.value)
         printed = cell.printed.value if cell.printed else None
-        return rounding_of(cell, printed if isinstance(printed, float) else old.value)
-    spreads = [number for number in (old, new) if number.n_seeds > 1 and not math.isnan(number.std)]
-    if not spreads:
-        return ONE_RUN * abs(old.value)
-    if len(spreads) == 1:
-        return difference_of_means(spreads[0].n_seeds, spreads[0].std, 1, None).half_width
-    return difference_of_means(old.n_seeds, old.std, new.n_seeds, new.std).half_width
-
-
-def _agreement(old: float, new: float, allowed: float, cell: ShownCell | None) -> Agreement:
-    if math.isnan(new):
-        return "missing here"
-    if math.isnan(old):
-        return "new here"
+        allowed = rounding_of(cell, printed if isinstance(printed, float) else old.value)
+        p_value = float(apart <= allowed)
+    elif known := difference(old, new, spread):
+        allowed, p_value = known.half_width, known.p_value(apart)
+    else:
+        allowed = OF_LARGEST * largest
+        p_value = float(apart <= allowed)
+    agreement: Agreement = "within" if apart <= allowed else "differs"
     if cell is not None and cell.of_hardware:
-        return "not compared"
-    difference = abs(new - old)
-    if difference <= RELATIVE_NOISE * abs(old):
-        return "same"
-    return "within" if difference <= allowed else "differs"
+        agreement = "not compared"
+    elif apart <= noise:
+        agreement, p_value = "same", 1.0
+    return {"allowed": allowed, "p_value": p_value, "agreement": agreement}
 
 
 def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
@@ -351,7 +419,8 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "verified": not outcome.faults,
         "faults": outcome.faults,
         "numbers": {kind: outcome.counted(kind) for kind in AGREEMENTS},
-        "allowed_by_chance": outcome.allowed,
+        "beyond_chance": [number.told() for number in outcome.beyond_chance],
+        "tables_beyond_chance": [vars(family) for family in outcome.crowded],
         "altered": outcome.altered,
         "odd": [number.told() for number in outcome.odd],
         "claims": outcome.claims,
@@ -384,11 +453,12 @@ def print_outcome(outcome: Outcome) -> None:
         table(columns, rows, title="Claims that come out otherwise")
     compared = outcome.counted(*JUDGED)
     wanted = compared + outcome.counted("missing here")
+    beyond = outcome.counted("differs", exact=False)
     say(
-        f"{compared} of {count(wanted, 'number')} compared, "
-        f"{outcome.counted('differs', exact=False)} differ beyond their interval (chance allows "
-        f"{outcome.allowed} of {outcome.counted(*JUDGED, exact=False)}); "
-        f"{outcome.counted('not compared')} are times or memory."
+        f"{compared} of {count(wanted, 'number')} compared; {beyond} lie beyond their 95 % "
+        f"interval, {len(outcome.beyond_chance)} further than chance allows; "
+        f"{outcome.counted('not compared')} are times or memory.",
+        *_told_crowded(outcome),
     )
     if outcome.lost:
         say(f"Claims lost: {', '.join(outcome.lost)}.")
@@ -403,27 +473,39 @@ def print_outcome(outcome: Outcome) -> None:
 def print_beside(outcome: Outcome, scale: str, other: str) -> None:
     """Print which numbers of a scale lie apart from those of another, and how many of how many."""
     _print_odd(outcome, f"Numbers of {scale} beyond the interval that {other} allows")
-    say(told_beside(outcome, scale, other))
+    say(told_beside(outcome, scale, other), *_told_crowded(outcome))
 
 
 def told_beside(outcome: Outcome, scale: str, other: str) -> str:
     """How many numbers of a scale lie within the intervals that another allows, in a sentence."""
     compared, beyond = outcome.counted(*JUDGED), outcome.counted("differs")
+    explained = "more than chance allows" if outcome.faults else "as chance allows"
     return (
         f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, "
         f"under other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
-        f"{beyond} beyond (chance allows {outcome.allowed})."
+        f"{beyond} beyond, {explained}."
     )
+
+
+def _told_crowded(outcome: Outcome) -> Iterator[str]:
+    for family in outcome.crowded:
+        yield (
+            f"In {family.artifact}, {family.beyond} of {count(family.trainings, 'training')} have "
+            f"a number beyond its interval; chance allows {family.allowed}."
+        )
 
 
 def _print_odd(outcome: Outcome, title: str) -> None:
     if outcome.odd:
         columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
-        lines = [_line(number) for number in outcome.odd]
+        beyond = {number.evidence for number in outcome.beyond_chance}
+        lines = [_line(number, number.evidence in beyond) for number in outcome.odd]
         table(columns, lines, ["published", "here", "allowed"], title)
 
 
-def _line(number: Compared) -> list[str]:
+def _line(number: Compared, beyond_chance: bool) -> list[str]:
     numbers = (f"{number.published:.6g}", f"{number.ours:.6g}", f"{number.allowed:.2g}")
-    failed = "EXACT, FAILED" if number.exact and number.agreement == "differs" else number.agreement
-    return [number.artifact, number.row, number.column, *numbers, failed]
+    told: str = "NOT BY CHANCE" if beyond_chance else number.agreement
+    if number.exact and number.agreement == "differs":
+        told = "EXACT, FAILED"
+    return [number.artifact, number.row, number.column, *numbers, told]

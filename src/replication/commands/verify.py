@@ -50,11 +50,12 @@ def verify(
     """Compare your results with the published ones.
 
     Cell by cell and claim by claim, of all artifacts or of some. Exits with status 1 when cells are
-    missing, altered, or differ by more than their spread over seeds explains, and when a claim that
-    held as published fails. With --published nothing needs to be trained here; with --retake
-    measurements are repeated and compared bit by bit, times left out, which finds a value that was
-    written by hand. With --against your numbers are compared with those of another scale under
-    other seeds, such as study's; exits with status 1 when more differ than chance explains.
+    missing, altered, or further from the published ones than chance explains (docs/results.md says
+    how this is judged), and when a claim that held as published fails. With --published nothing
+    needs to be trained here; with --retake measurements are repeated and compared bit by bit, times
+    left out, which finds a value that was written by hand. With --against your numbers are compared
+    with those of another scale under other seeds, such as study's; exits with status 1 when they
+    differ more than chance explains.
 
     \b
     vitrail verify
