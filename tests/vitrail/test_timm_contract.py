@@ -13,6 +13,7 @@ from timm.models._manipulate import group_parameters
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 import vitrail.models  # noqa: F401
+from tests.exporting import exported
 from tests.vitrail.test_models import registered
 from vitrail.errors import VitrailError
 from vitrail.position.embeddings import EMBEDDINGS
@@ -75,7 +76,7 @@ FAMILIES = {
     "position ViT": "position_vit",
 }
 OF_TIMMS_BLOCKS = ("ViT", "canonical ViT", "harmonic ViT")
-# With batches of any size, in shift/test_equivariance.py and octic/test_models.py.
+# In shift/test_equivariance.py and octic/test_models.py.
 EXPORTED_ELSEWHERE = ("a_", "octic", "d2", "h2")
 
 
@@ -293,8 +294,8 @@ def channels(name):
 def export(name):
     if name.startswith(EXPORTED_ELSEWHERE):
         return
-    model, x = micro(name), noise()
-    torch.testing.assert_close(torch.export.export(model, (x,)).module()(x), model(x))
+    model, more = micro(name), torch.cat([noise(), noise()])
+    torch.testing.assert_close(exported(model, noise()).module()(more), model(more))
 
 
 def comes_back(model, x):

@@ -16,7 +16,7 @@ from torch import Tensor
 
 def band_limited(images: Tensor) -> Tensor:
     """Remove what ``(B, C, H, W)`` has at half a cycle a pixel, along either axis."""
-    return fourier_shift(images, images.new_zeros(len(images), 2))
+    return fourier_shift(images, images.new_zeros(images.shape[0], 2))
 
 
 def fourier_shift(images: Tensor, offsets: Tensor) -> Tensor:

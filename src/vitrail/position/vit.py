@@ -114,7 +114,7 @@ def _check(
     if (size := tuple(images.shape[2:])) != img_size:
         taken, given = (f"{height} x {width}" for height, width in (img_size, size))
         raise VitrailError(f"the model takes images of {taken} pixels, not {given}; set img_size")
-    expected = (len(images), positions)
+    expected = (images.shape[0], positions)
     if permutation is not None and permutation.shape != expected:
         raise VitrailError(
             f"permutation has the shape {tuple(permutation.shape)}; give {expected}, one row "

@@ -251,7 +251,8 @@ class Adaptive(nn.Module):
         Raises:
             VitrailError: they are of another choice, or record it in another way.
         """
-        trained = bytes(state.flatten().tolist()).decode(errors="replace")
+        # Weights that were averaged or cast hold the bytes as floating-point numbers.
+        trained = bytes(state.round().to(torch.uint8).flatten().tolist()).decode(errors="replace")
         if trained not in self.choices:
             raise VitrailError(
                 "the weights record no selection that this model knows: they are of another model "

@@ -108,7 +108,7 @@ def _position(images: torch.Tensor) -> torch.Tensor:
 
 @_position.register_fake
 def _(images: Tensor) -> Tensor:
-    return images.new_empty(len(images), 2, dtype=_precision(images))
+    return images.new_empty(images.shape[0], 2, dtype=_precision(images))
 
 
 def _first(found: Tensor) -> Tensor:

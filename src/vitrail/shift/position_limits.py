@@ -65,7 +65,7 @@ def _judged(images: Tensor) -> Tensor:
     still, largest = recentred(band_limited(images)), images.abs().amax(dim=(1, 2, 3))
     apart = torch.zeros_like(largest)
     for shift in SHIFTS:
-        offsets = images.new_tensor(shift).expand(len(images), 2)
+        offsets = images.new_tensor(shift).expand(images.shape[0], 2)
         change = recentred(fourier_shift(images, offsets)) - still
         apart = torch.maximum(apart, change.abs().amax(dim=(1, 2, 3)))
     return torch.stack([strength(images), apart / largest.where(largest > 0, 1)], dim=1)

@@ -31,6 +31,7 @@ from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitrail.errors import VitrailError
 from vitrail.shift.features import PlacedModel
 from vitrail.shift.torus import Features, Size, first_phase
 from vitrail.shift.unpooling import to_pixels, unpool
@@ -159,10 +160,18 @@ class UPerNet(nn.Module):
         backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
         classes: of a pixel.
         options: of `UPerNetDecoder`.
+
+    Raises:
+        VitrailError: the backbone was made with ``features_only``.
     """
 
     def __init__(self, backbone: Any, classes: int, **options: Any) -> None:
         super().__init__()
+        if not hasattr(backbone, "prune_intermediate_layers"):
+            raise VitrailError(
+                f"UPerNet takes no {type(backbone).__name__}: give the model of timm's itself, "
+                "made without features_only"
+            )
         widths = [stage["num_chs"] for stage in backbone.feature_info]
         backbone.prune_intermediate_layers(len(widths), prune_norm=True)
         norms = {f"norm{index}": stage_norm(width) for index, width in enumerate(widths)}

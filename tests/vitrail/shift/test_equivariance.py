@@ -117,6 +117,25 @@ def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
     twin.load_state_dict(average.module.state_dict())
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
+def test_weights_that_were_averaged_or_cast_keep_the_selection(plain, dtype):
+    """As of the means of several checkpoints, which average every entry."""
+    first, second = (make_shift_equivariant(plain, "fast") for _ in range(2))
+    pairs = zip(first.state_dict().items(), second.state_dict().values(), strict=True)
+    mean = {name: ((one + other) / 2).to(dtype) for (name, one), other in pairs}
+    make_shift_equivariant(plain, "fast").load_state_dict(mean)
+    with pytest.raises(VitrailError, match=r"of selection 'fast'"):
+        make_shift_equivariant(plain, "paper").load_state_dict(mean)
+
+
+def test_means_of_weights_of_two_selections_are_refused(plain):
+    first, second = (make_shift_equivariant(plain, name) for name in ("fast", "none"))
+    state = "_extra_state"
+    mean = (first.state_dict()[state] + second.state_dict()[state]) / 2
+    with pytest.raises(VitrailError, match=r"no selection"):
+        first.load_state_dict({**first.state_dict(), state: mean})
+
+
 def test_without_a_selection_it_is_is_not_invariant(plain):
     images = pixels(plain)
     model = make_shift_equivariant(plain, "none")

@@ -64,6 +64,13 @@ def test_logits_of_adaptive_models_shift_with_the_image(name):
     assert equivariance_error(segmenter(name, **MODELS[name])) <= 1e-11
 
 
+@pytest.mark.parametrize("name", ["a_swin_tiny_patch4_window7_224", "vit_tiny_patch16_224"])
+def test_a_model_of_features_only_is_refused_in_a_sentence(name):
+    backbone = timm.create_model(name, features_only=True, **MODELS.get(name, {}))
+    with pytest.raises(VitrailError, match=r"without features_only"):
+        UPerNet(backbone, CLASSES)
+
+
 def test_those_of_a_plain_model_do_not():
     assert equivariance_error(segmenter("swin_tiny_patch4_window7_224", **SWIN)) > 1e-3
 
