@@ -51,6 +51,21 @@ def test_the_library_alone_offers_its_own_commands(library_alone):
     assert [line.split()[0] for line in listed] == LIBRARY
 
 
+@pytest.mark.parametrize("name", LIBRARY)
+def test_each_command_has_both_flags_for_help(vitrail, name):
+    short, long = (vitrail(name, flag) for flag in ("-h", "--help"))
+    assert short.code == long.code == 0
+    assert short.out == long.out
+    assert short.out.startswith(f"Usage: vitrail {name}")
+
+
+def test_the_help_of_a_tool_is_the_tools(vitrail):
+    """All that follows the name of a tool is its own."""
+    done = vitrail("mmseg", "misc/print_config", "-h")
+    assert done.code == 0
+    assert "Print the whole config" in done.out
+
+
 def test_a_command_of_the_apparatus_is_unknown_to_the_library_alone(library_alone):
     done = library_alone("-m", "vitrail", "status")
     assert done.returncode == 2

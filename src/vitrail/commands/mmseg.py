@@ -9,7 +9,8 @@ import typer
 from vitrail.commands.app import command
 
 
-@command(context_settings={"ignore_unknown_options": True, "help_option_names": ["--help"]})
+# What follows the tool's name is the tool's, its -h and --help too.
+@command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def mmseg(
     tool: Annotated[
         str,

@@ -14,6 +14,7 @@ from torchvision.datasets import ImageFolder
 from vitrail.errors import VitrailError, first_line
 from vitrail.images.decoding import read_image
 from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.measures.equivariance import evaluating
 
 TEMPERATURE = 0.07
 CHUNK = 1 << 18  # rows of a bank that are on the device at a time, the number of the released code
@@ -38,7 +39,8 @@ def knn_accuracy(
     """Classify the images of a folder by their nearest neighbours in another, as DINOv2 does.
 
     Args:
-        model: images ``(B, 3, H, W)`` to features ``(B, C)``.
+        model: images ``(B, 3, H, W)`` to features ``(B, C)``; it is run in evaluation mode, and
+            put back into its own.
         view: a PIL image to ``(3, H, W)``.
         train: a folder of one folder of images for each class.
         val: the like, with the same classes.
@@ -49,7 +51,8 @@ def knn_accuracy(
         the accuracy on `val` in percent.
 
     Raises:
-        VitrailError: a folder holds no such images, or the classes differ.
+        VitrailError: a folder holds no such images, the classes differ, or the model returns
+            anything but features, or numbers that are not finite.
     """
     try:
         bank, queries = (ImageFolder(folder, loader=read_image) for folder in (train, val))
@@ -60,12 +63,29 @@ def knn_accuracy(
         alone = sorted({*bank.classes} ^ {*queries.classes})[0]
         raise VitrailError(f"class folder {alone} is in only one of {train} and {val}")
     device, seen = next(model.parameters()).device, []
-    for images in (bank, queries):
-        batches = eval_loader(EvaluationSamples(images, view), batch_size)
-        seen.append(torch.cat([model(batch.to(device)) for batch, _ in batches]))
+    with evaluating(model):
+        for images in (bank, queries):
+            batches = eval_loader(EvaluationSamples(images, view), batch_size)
+            seen.append(torch.cat([_features(model, batch.to(device)) for batch, _ in batches]))
     labels = torch.tensor(bank.targets)
     found = vote(seen[0], labels, seen[1], len(bank.classes), [neighbours])[neighbours]
     return 100 * (found == torch.tensor(queries.targets)).double().mean().item()
+
+
+def _features(model: nn.Module, images: Tensor) -> Tensor:
+    features = model(images)
+    if not isinstance(features, Tensor) or features.ndim != 2:
+        found = tuple(features.shape) if isinstance(features, Tensor) else type(features).__name__
+        raise VitrailError(
+            f"the model returns {found} for {images.shape[0]} images: give one that returns "
+            "features (B, C), such as timm's with num_classes=0"
+        )
+    if not features.isfinite().all():
+        raise VitrailError(
+            "the model's features are not finite (NaN or infinite): give weights of a training "
+            "that has not diverged"
+        )
+    return features
 
 
 def closest(

@@ -12,7 +12,8 @@ With the octic group, of features ``(8, B, 196, c)`` and of images::
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import torch
@@ -59,10 +60,9 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
     """
     if not group.elements:
         raise VitrailError("the group has no elements; give at least one")
-    modes = [(part, part.training) for part in module.modules()]
     errors = []
-    try:
-        y = module.eval()(x)
+    with evaluating(module):
+        y = module(x)
         for element in group.elements:
             found, expected = module(group.on_input(x, element)), group.on_output(y, element)
             if found.shape != expected.shape:
@@ -71,7 +71,16 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
                     f"moved output is {tuple(expected.shape)}; give the group's on_output"
                 )
             errors.append((found - expected).abs().max())
+    return torch.stack(errors).max().item()  # NaN where one is
+
+
+@contextmanager
+def evaluating(module: nn.Module) -> Iterator[None]:
+    """Put a module into evaluation mode, and each of its parts back into its own mode after."""
+    modes = [(part, part.training) for part in module.modules()]
+    module.eval()
+    try:
+        yield
     finally:
         for part, training in modes:
             part.training = training
-    return torch.stack(errors).max().item()  # NaN where one is

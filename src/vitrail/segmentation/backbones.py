@@ -25,13 +25,30 @@ from vitrail.shift.upernet import stage_norm
 
 
 def create(model_name: str, **kwargs: Any) -> Any:
-    """Make a model of timm's for images of several sizes; raises VitrailError where timm cannot."""
+    """Make a model of timm's for images of several sizes.
+
+    Raises:
+        VitrailError: timm refuses an argument or cannot fetch weights, or `pretrained` is a file,
+            as mmseg's ``model.pretrained`` hands it on.
+    """
+    if isinstance(file := kwargs.get("pretrained"), str):
+        raise VitrailError(
+            f"model.pretrained '{file}' is not read by backbones of timm's: set "
+            "model.pretrained=None, and name the file in "
+            f"model.backbone.init_cfg=dict(type='Pretrained', checkpoint='{file}')"
+        )
     try:
         return timm.create_model(model_name, num_classes=0, dynamic_img_size=True, **kwargs)
     except (TypeError, RuntimeError) as error:
         raise VitrailError(
             f"timm cannot make model.backbone '{model_name}' ({first_line(error)}): give it timm's "
             "arguments; mmseg's own, such as with_cp and frozen_stages, have no meaning here"
+        ) from None
+    except OSError as error:  # huggingface_hub's own errors are OSErrors
+        raise VitrailError(
+            f"cannot fetch the published weights of model.backbone '{model_name}' "
+            f"({first_line(error)}): run this once where there is a network, or leave out "
+            "pretrained and name a file in model.backbone.init_cfg.checkpoint"
         ) from None
 
 

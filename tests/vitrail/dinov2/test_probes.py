@@ -9,6 +9,7 @@ from PIL import Image
 from sklearn.linear_model import LogisticRegression
 from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
+from torchvision.transforms.functional import to_tensor
 
 from replication.engine.dinov2.training import train
 from replication.engine.engine import TrainingRun
@@ -286,6 +287,37 @@ def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, m
     image = view(Image.open(colours / "val" / "red" / "0.png"))
     assert torch.equal(teacher(image[None]), i8.model(image[None]))
     assert knn_accuracy(teacher, view, colours / "train", colours / "val", neighbours=3) == 100
+
+
+def test_neighbours_are_found_in_evaluation_mode_which_leaves_the_model_as_it_was(colours):
+    """Batch norm would learn of the images, and dropout would change their features."""
+    norm, dropout = torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)
+    model = torch.nn.Sequential(torch.nn.AdaptiveAvgPool2d(1), torch.nn.Flatten(), norm, dropout)
+    dropout.eval()  # its own mode, which another of the model does not change
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    modes = []
+    dropout.register_forward_hook(lambda *_: modes.append((norm.training, dropout.training)))
+    given = (model, to_tensor, colours / "train", colours / "val")
+    assert knn_accuracy(*given, neighbours=3) == 100
+    assert {*modes} == {(False, False)}
+    assert (model.training, norm.training, dropout.training) == (True, True, False)
+    for name, value in model.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_features_that_have_no_neighbours_are_refused_in_a_sentence(colours):
+    class Constant(torch.nn.Linear):
+        def forward(self, images):
+            return images.mean((2, 3)) * self.weight[0, 0]
+
+    folders = (colours / "train", colours / "val")
+    model = Constant(1, 1)
+    torch.nn.init.constant_(model.weight, float("nan"))
+    with pytest.raises(VitrailError, match=r"not finite"):
+        knn_accuracy(model, to_tensor, *folders, neighbours=3)
+    tokens = torch.nn.Conv2d(3, 4, 1)
+    with pytest.raises(VitrailError, match=r"\(6, 4, 16, 20\) for 6 images.*\(B, C\)"):
+        knn_accuracy(tokens, to_tensor, *folders, neighbours=3)
 
 
 def test_a_folder_without_classes_or_with_others_is_one_sentence(colours):

@@ -3,8 +3,10 @@ import torch
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import timm
+from huggingface_hub.errors import LocalEntryNotFoundError
 from mmseg.models.backbones import VisionTransformer
 from mmseg.models.necks import MultiLevelNeck
+from timm.models import _builder
 
 from tests.vitrail.segmentation.segmenters import noise
 from vitrail.errors import VitrailError
@@ -53,6 +55,22 @@ def test_it_is_the_models_of_the_variance_paper_at_a_larger_size(calibration):
     torch.testing.assert_close(larger.pos_embed, table)
     features = model(images)
     assert [tuple(x.shape) for x in features] == [(2, 12, 8, 6)] * 4
+
+
+def test_the_file_of_mmsegs_pretrained_is_refused_rather_than_taken_for_yes():
+    """mmseg's segmenters hand `model.pretrained` on to their backbone."""
+    with pytest.raises(VitrailError, match=r"init_cfg=.*checkpoint='mine\.pth'"):
+        micro(pretrained="mine.pth")
+    micro(pretrained=None)
+
+
+def test_weights_that_cannot_be_fetched_are_told_in_a_sentence(monkeypatch):
+    def unreachable(*_, **__):
+        raise LocalEntryNotFoundError("cannot find the file on the Hub")
+
+    monkeypatch.setattr(_builder, "load_pretrained", unreachable)
+    with pytest.raises(VitrailError, match=r"'deit_small_patch16_224' .*network.*init_cfg"):
+        micro(pretrained=True)
 
 
 def test_positions_may_start_with_another_spread_or_be_left_out():
