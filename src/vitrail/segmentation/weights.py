@@ -24,7 +24,7 @@ from mmengine.logging.history_buffer import HistoryBuffer
 from mmengine.runner import CheckpointLoader, checkpoint
 from torch import Tensor, nn
 
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, os_errors
 from vitrail.weights_file import read_checkpoint, read_weights
 
 
@@ -153,7 +153,9 @@ def _read_url(url: str, model_dir: str | None = None, progress: bool = True, **t
     file = folder / Path(urlparse(url).path).name
     if not file.exists():
         folder.mkdir(parents=True, exist_ok=True)
-        torch.hub.download_url_to_file(url, str(file), progress=progress)
+        remedy = f"run this once where there is a network, or save it as {file}"
+        with os_errors(f"cannot download {url}", remedy):
+            torch.hub.download_url_to_file(url, str(file), progress=progress)
     return _read(file)
 
 

@@ -4,6 +4,7 @@ import json
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
@@ -154,8 +155,110 @@ init_model(*sys.argv[1:], device="cpu")
 def test_photos_are_segmented_from_the_command_line(run, photo, tmp_path):
     files = [str(run / "config.py"), str(run / "mmseg.pth"), str(photo)]
     run_tool("infer", [*files, "--out", str(tmp_path), "--device", "cpu"])
-    (picture,) = (tmp_path / "vis").iterdir()
-    assert Image.open(picture).size == Image.open(photo).size
+    for kind in ("vis", "pred"):
+        (picture,) = (tmp_path / kind).iterdir()
+        assert picture.name == f"{photo.stem}.png"
+        assert Image.open(picture).size == Image.open(photo).size
+
+
+@pytest.fixture
+def infer(run, tmp_path, monkeypatch):
+    """Segment images in a folder of the test's own; returns what is then below `--out`."""
+    monkeypatch.chdir(tmp_path)
+
+    def infer(*images, out="predictions"):
+        files = [str(run / "config.py"), str(run / "mmseg.pth"), *map(str, images)]
+        run_tool("infer", [*files, "--out", out, "--device", "cpu"])
+        return saved(Path(out))
+
+    return infer
+
+
+def saved(out):
+    return sorted(str(file.relative_to(out)) for file in out.rglob("*.png"))
+
+
+def test_images_of_one_name_in_two_folders_are_saved_apart(infer, photo):
+    for folder in ("x", "y", "x/.hidden"):
+        Path(folder).mkdir()
+        Image.open(photo).save(f"{folder}/img.png")
+    both = ["pred/x/img.png", "pred/y/img.png", "vis/x/img.png", "vis/y/img.png"]
+    assert infer("x/img.png", "y/img.png") == both
+    assert infer("x", "y", out="folders") == both
+    assert infer("x", out="one") == ["pred/img.png", "vis/img.png"]
+
+
+def test_no_result_is_written_over_another(infer, photo):
+    Image.open(photo).save("img.png")
+    Image.open(photo).rotate(180).save("img.jpg")
+    with pytest.raises(VitrailError, match=r"img\.png and img\.jpg would both"):
+        infer("img.png", "img.jpg")
+    infer("img.png")
+    before = Path("predictions/pred/img.png").read_bytes()
+    with pytest.raises(VitrailError, match=r"pred/img\.png is there already"):
+        infer("img.jpg")
+    assert Path("predictions/pred/img.png").read_bytes() == before
+
+
+def test_damaged_images_are_named_and_the_others_segmented(infer, photo):
+    for name in ("a.png", "z.png"):
+        Image.open(photo).save(name)
+    Path("broken.jpg").write_bytes(b"none")
+    Path("empty.jpg").touch()
+    Image.new("RGB", (1, 1)).save("dot.png")
+    with pytest.raises(VitrailError, match=r"3 of 5 images.*broken\.jpg.*empty\.jpg.*dot\.png"):
+        infer("a.png", "broken.jpg", "empty.jpg", "dot.png", "z.png")
+    expected = ["pred/a.png", "pred/z.png", "vis/a.png", "vis/z.png"]
+    assert saved(Path("predictions")) == expected
+
+
+@pytest.mark.parametrize("size", [(1, 40), (2, 2)])
+def test_the_smallest_images_are_segmented(infer, size):
+    Image.new("RGB", size).save("dot.png")
+    assert infer("dot.png") == ["pred/dot.png", "vis/dot.png"]
+    assert Image.open("predictions/pred/dot.png").size == size
+
+
+def test_a_folder_without_images_is_refused(infer):
+    Path("nothing").mkdir()
+    with pytest.raises(VitrailError, match="nothing holds no images"):
+        infer("nothing")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["train_dataloader.batch_size=1"], "train_dataloader.batch_size to 2"),
+        (
+            ["model.decode_head.num_classes=1", "model.auxiliary_head.num_classes=1"],
+            "num_classes of the model's heads",
+        ),
+        pytest.param(
+            ["optim_wrapper.type=AmpOptimWrapper"],
+            "optim_wrapper.type to OptimWrapper",
+            marks=pytest.mark.skipif(torch.cuda.is_available(), reason="a GPU has it"),
+        ),
+    ],
+    ids=["one image a batch", "one class", "mixed precision"],
+)
+def test_usual_mistakes_in_a_configuration_are_told_with_their_remedy(
+    trained, tmp_path, options, said
+):
+    given = [str(trained / "micro.py"), "--work-dir", str(tmp_path)]
+    with pytest.raises(VitrailError, match=said):
+        run_tool("train", [*given, *once(tmp_path.name, *options)])
+
+
+def test_a_test_without_masks_is_told_with_its_remedy(trained, tmp_path):
+    pipeline = [{"type": "LoadImageFromFile"}, {"type": "PackSegInputs"}]
+    bare = tmp_path / "bare.py"
+    bare.write_text(
+        f"_base_ = {str(trained / 'micro.py')!r}\n"
+        f"test_dataloader = dict(dataset=dict(pipeline={pipeline}))\n"
+    )
+    files = [str(bare), str(trained / "work" / f"iter_{STEPS}.pth")]
+    with pytest.raises(VitrailError, match="vitrail mmseg infer"):
+        run_tool("test", [*files, "--work-dir", str(tmp_path), *once(tmp_path.name)])
 
 
 def test_what_is_not_there_is_named(tmp_path):

@@ -2,6 +2,7 @@
 
 import io
 import json
+from urllib.error import URLError
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import numpy as np
@@ -114,6 +115,21 @@ def test_a_training_refuses_it(evil, recipe, info, data_root, tmp_path):
     evil.with_suffix(".json").write_text(json.dumps(note))
     with pytest.raises(VitrailError, match=REFUSED):
         engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, data_root, initial=evil))
+
+
+def test_a_file_that_cannot_be_downloaded_is_told_with_where_to_place_it(tmp_path, monkeypatch):
+    def unreachable(url, target, **options):
+        raise URLError("no route to host")
+
+    monkeypatch.setattr(torch.hub, "download_url_to_file", unreachable)
+    monkeypatch.setattr(torch.hub, "get_dir", lambda: str(tmp_path))
+    url = "https://example.org/swin.pth"
+    with pytest.raises(VitrailError, match=rf"{url} \(.*no route to host.*\): .*network") as told:
+        CheckpointLoader.load_checkpoint(url)
+    place = tmp_path / "checkpoints" / "swin.pth"
+    assert str(place) in str(told.value)
+    torch.save({"a": torch.ones(1)}, place)
+    assert CheckpointLoader.load_checkpoint(url).keys() == {"a"}
 
 
 def test_a_web_page_is_called_one(tmp_path):
