@@ -27,6 +27,7 @@ from replication.plan.nodes import AnyNode, MeasurementNode, TrainingNode
 from replication.plan.settings import snakemake_command
 from vitrail.errors import VitrailError, sentence
 from vitrail.files import Locked, atomic_path, lock
+from vitrail.provenance import require_gpu_build
 
 # Exit statuses, after sysexits.h. With 0 and 1 they are all that `vitrail run` has.
 WRONG = 2  # a mistake of the user or a broken input: the step would end so again
@@ -144,7 +145,7 @@ def _status(error: Exception, node: AnyNode | None) -> int | None:
         return ELSEWHERE
     if not isinstance(error, VitrailError):
         return None
-    if getattr(node, "device", "cpu") == "cuda" and _lacks_cuda():
+    if getattr(node, "device", "cpu") == "cuda" and _lacks_device():
         return ELSEWHERE
     leads = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, the one that locks
     if isinstance(node, TrainingNode) and leads:
@@ -152,10 +153,17 @@ def _status(error: Exception, node: AnyNode | None) -> int | None:
     return WRONG
 
 
-def _lacks_cuda() -> bool:
-    """Whether torch sees no device for this process; torchrun's have one each."""
+def _lacks_device() -> bool:
+    """Whether this machine has no GPU for this process, of torchrun's processes each its own.
+
+    A build of torch for CPUs sees none on any machine, so that it is no fault of this one.
+    """
     import torch
 
+    try:
+        require_gpu_build()
+    except VitrailError:
+        return False
     return torch.cuda.device_count() <= int(os.environ.get("LOCAL_RANK", "0"))
 
 

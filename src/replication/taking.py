@@ -8,8 +8,6 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from typing import Any
 
-import torch
-
 from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
 from replication.engine.model import load_weights
@@ -19,6 +17,7 @@ from replication.plan.recipe import EpochTraining, short_hash
 from replication.trained import require_own_weights
 from vitrail import recipes
 from vitrail.errors import VitrailError
+from vitrail.factory import torch_device
 from vitrail.images.opening import opened_once, splits_by_seed
 from vitrail.measures.context import Context, Described, Trained, without_tf32
 from vitrail.measures.kept import keeping
@@ -49,14 +48,10 @@ def take(node: MeasurementNode, *, anew: bool = False) -> dict[str, Any]:
         ``provenance``: where and when.
 
     Raises:
-        VitrailError: the function does not exist, or a run is not trained or not as its record
-            says.
+        VitrailError: the node's device is not there, the function does not exist, or a run is not
+            trained or not as its record says.
     """
-    if node.device == "cuda" and not torch.cuda.is_available():
-        raise VitrailError(
-            f"'{node.name}' is measured on a CUDA device, and this machine has none; choose "
-            "another scale"
-        )
+    torch_device(node.device)
     function = import_function(node.function, "artifacts.yaml")
     for info in node.reads:
         check_layout(info, node.data_root)

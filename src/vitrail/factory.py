@@ -15,6 +15,7 @@ from torch import nn
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
 from vitrail.naming import HUBS
+from vitrail.provenance import require_gpu_build
 from vitrail.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:
@@ -140,7 +141,8 @@ def check_image_size(model: nn.Module, recipe: ModelRecipe, device: torch.device
 def torch_device(name: str) -> torch.device:
     """Return the device of this process, of torchrun's processes each its own.
 
-    Raises VitrailError if torch does not know the name, or this machine lacks the device.
+    Raises VitrailError if torch does not know the name or is built without such devices, or if
+    this machine lacks the device.
     """
     try:
         place = torch.device(name)
@@ -148,10 +150,15 @@ def torch_device(name: str) -> torch.device:
         raise VitrailError(f"device '{name}' is unknown: use 'cpu' or 'cuda'") from None
     if place.type != "cuda":
         return place
+    try:
+        require_gpu_build()
+    except VitrailError as error:
+        raise VitrailError(f"device '{name}': {error}, or use 'cpu'") from None
     local = int(os.environ.get("LOCAL_RANK", place.index or 0))
     if local >= torch.cuda.device_count():
         raise VitrailError(
             f"device '{name}' needs {local + 1} CUDA device(s) and torch sees "
-            f"{torch.cuda.device_count()}: use 'cpu', or start fewer processes"
+            f"{torch.cuda.device_count()}: use 'cpu' (a scale whose device it is), or start fewer "
+            "processes"
         )
     return torch.device("cuda", local)

@@ -107,6 +107,17 @@ def require_own_package(root: Path) -> None:
         )
 
 
+def require_gpu_build() -> None:
+    """Raise a `VitrailError` if the installed torch can use no GPU, on whatever machine."""
+    import torch
+
+    if not (torch.version.cuda or torch.version.hip):
+        raise VitrailError(
+            f"torch {torch.__version__} is for CPUs: install its build for GPUs (in a checkout: "
+            "rm -rf .venv && make install TORCH=cuda)"
+        )
+
+
 def device_name(device: str) -> str:
     """Return "cpu: <model>, <n> threads", or the accelerator's own name."""
     import torch

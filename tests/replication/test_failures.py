@@ -89,12 +89,17 @@ def test_a_node_that_cannot_be_read_is_judged_like_the_work_itself(failures):
     assert fail(None, VitrailError("a.json is no node (empty)")) == WRONG
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a CUDA device")
-def test_a_node_without_a_cuda_device_is_a_failure_of_the_place(training, failures):
+@pytest.mark.parametrize(("build", "status"), [("13.0", ELSEWHERE), (None, WRONG)])
+def test_a_node_without_a_cuda_device_is_a_failure_of_the_place_unless_torch_is_for_cpus(
+    training, failures, monkeypatch, build, status
+):
+    monkeypatch.setattr(torch.version, "cuda", build)
+    monkeypatch.setattr(torch.version, "hip", None)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     with pytest.raises(VitrailError) as told:
         torch_device("cuda")
     on_cuda = training.model_copy(update={"device": "cuda"})
-    assert fail(on_cuda, told.value) == ELSEWHERE
+    assert fail(on_cuda, told.value) == status
     assert fail(training, told.value) == WRONG
 
 

@@ -258,11 +258,16 @@ def test_an_untrained_run_is_one_sentence(catalog):
         take(node)
 
 
-def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch):
-    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+@pytest.mark.parametrize(
+    ("build", "remedy"), [("13.0", "a scale whose device it is"), (None, "make install TORCH=cuda")]
+)
+def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch, build, remedy):
+    monkeypatch.setattr("torch.version.cuda", build)
+    monkeypatch.setattr("torch.version.hip", None)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
     node = node.model_copy(update={"device": "cuda"})
-    with pytest.raises(VitrailError, match="this machine has none; choose another scale"):
+    with pytest.raises(VitrailError, match=remedy):
         take(node)
 
 

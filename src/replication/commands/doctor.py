@@ -29,6 +29,7 @@ from replication.commands.options import (
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
+from vitrail.provenance import require_gpu_build
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
@@ -224,15 +225,12 @@ def _missing(
 
 def _missing_for_gpus(root: Path) -> Iterator[str]:
     """What is wrong with torch or the partition file, where trainings run on GPUs."""
-    import torch
-
     from replication.partitions import PARTITIONS, read_partitions
 
-    if not (torch.version.cuda or torch.version.hip):
-        yield (
-            f"a torch for GPUs ({torch.__version__} is for CPUs): "
-            "rm -rf .venv && make install TORCH=cuda"
-        )
+    try:
+        require_gpu_build()
+    except VitrailError as error:
+        yield str(error)
     if (root / PARTITIONS).is_file():
         try:
             read_partitions(root / PARTITIONS)
