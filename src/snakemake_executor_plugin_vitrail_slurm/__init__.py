@@ -1,18 +1,25 @@
 """``--executor vitrail-slurm``: Snakemake's SLURM executor for jobs that resume from checkpoints.
 
-It differs from the executor that it extends in what it does about a cluster's faults:
+Snakemake's own executor, snakemake-executor-plugin-slurm 2.8, chooses the partition (by the file of
+``--slurm-partition-config``), excludes nodes (``--exclude``) and lets SLURM queue preempted jobs
+anew (``--requeue``). This one adds what that one lacks; a number is that of its issue:
 
 - Submission. A job that SLURM refuses for now (a submit limit, a controller that does not answer)
-  waits, behind those refused before it, and uses up no attempt. Its time is cut to the limit of its
-  partition: the next attempt goes on where it stopped.
+  waits, behind those refused before it, and uses up no attempt (#313, #320). Its time is cut to the
+  limit of its partition, and the next attempt goes on where it stopped (#456). SLURM sends each job
+  a signal before its time is up (#242). GPUs of a type are asked for by jobs with GPUs only.
 - Waiting. A job that waits in the queue for a reason that cannot pass is told to the user. One that
-  has left the queue unseen is judged by its output. A query that fails forgets no job.
+  has left the queue unseen is judged by its output (#33). A query that fails forgets no job (#207).
 - Failure. The innermost command of a job says of what kind its failure was
   (`replication.failures`). An error of the user is final. A job that met a sick node is submitted
-  again without that node, one whose run another job trains is submitted again later; both use up no
-  attempt. After an end out of memory a job asks for twice as much.
+  again without that node (#15: only nodes that SLURM itself has given up are excluded; #485: so are
+  names that are none). One whose run another job trains is submitted again later. Both use up no
+  attempt. After an end out of memory a job asks for twice as much (#65).
+- End. When Snakemake was told to end, what is not in the queue is given up, and Ctrl-C is answered
+  within seconds, not at the next look at the queue.
 """
 
+import asyncio
 import re
 import shlex
 import shutil
@@ -29,12 +36,17 @@ from typing import Any, NamedTuple
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
 from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
 from snakemake_executor_plugin_slurm import SubmittedJobInfo, WorkflowError, common_settings
-from snakemake_executor_plugin_slurm.partitions import parse_gpu_requirements
-from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
+from snakemake_executor_plugin_slurm.partitions import (
+    PartitionLimits,
+    extract_partition_limits,
+    parse_gpu_requirements,
+    parse_scontrol_partition_output,
+)
 
 from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
 from replication.partitions import most, read_partitions
 from vitrail.errors import VitrailError
+from vitrail.provenance import require_gpu_build
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -53,9 +65,16 @@ FINAL_REFUSAL = re.compile(
     "Requested node configuration is not available|can ?not be satisfied|than permitted|"
     f"not permitted to use|[Pp]ermission denied|not found|too long|{TOO_MUCH}"
 )
-# What the executor that is extended says of an exception, and of these those that pass.
-EXCEPTION = "Job submission failed with exception: "
-PASSING_EXCEPTION = re.compile(r"No valid SLURM job ID|submission failed\.|\[Errno (11|12)\]")
+# And those that the end of other jobs or of a disturbance changes. All others, such as the words of
+# a site's own rules, are in neither list.
+PASSING_REFUSAL = re.compile(
+    r"(Assoc|QOS)\w*Limit|submit limit|Unable to contact|[Tt]imed out|[Tt]emporarily|[Cc]onnection|"
+    r"[Cc]ommunication|Message (send|receive)|Unexpected message|Zero Bytes|standby mode|"
+    r"[Ii]nvalid (auth|job credential)|[Aa]uthentication|not responding|\(inactive or drain\)|"
+    r"\(down, drained or reserved\)|No valid SLURM job ID|\[Errno (11|12)\]"
+)
+# What the executor that is extended says of an exception that is no refusal by SLURM.
+EXCEPTION = re.compile(r"Job submission failed with exception: (?!SLURM job submission failed\.)")
 STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in what it says of a failed job
 # What SLURM says in the log of a job, for one whose state nobody saw, and for one of which it ended
 # only a step: the state of that job is that of the command which has started the step.
@@ -65,8 +84,13 @@ OUT_OF_MEMORY = re.compile(
 
 QUERIES = 2  # that list a job no more before it is judged by its output
 NODES = 5  # sick ones that a job may meet before its failures count as attempts
+NODE = re.compile(r"[\w.,\[\]-]+")  # a name, or a list of names as SLURM writes them
 LONGEST_WAIT = 600  # seconds between two submissions of a job that waits
-PATIENCE = 48 * 3600  # seconds of refusals, with no job in the queue, before they count as final
+# Seconds of refusals, with no job in the queue, before they count as final: of those that pass, and
+# of those of which nobody knows.
+PATIENCE = 48 * 3600
+PATIENCE_WITH_UNKNOWN = 600
+SIGNAL = "USR1@120"  # what SLURM sends a job, and how many seconds before its time is up
 SECONDS_TO_ANSWER = 60
 
 
@@ -125,6 +149,8 @@ class Course:
 class Executor(SlurmExecutor):
     """Submits jobs, sees to it that each ends, and gives up on those that cannot be done."""
 
+    _failed_nodes: set[str]  # not to be used, as the executor that is extended has them
+
     def __init__(self, *arguments: Any, **named: Any) -> None:
         """Begin with no job; the thread that checks jobs begins in here, too."""
         self._courses: dict[Any, Course] = defaultdict(Course)
@@ -143,8 +169,9 @@ class Executor(SlurmExecutor):
         """Submit in one thread: one refusal speaks for those behind it.
 
         Raises:
-            WorkflowError: there is no `sbatch`, or the partition file has a mistake; here it is
-                said before local jobs download data.
+            WorkflowError: there is no `sbatch`, the partition file has a mistake, or jobs need
+                GPUs and the installed torch can use none; here it is said before local jobs
+                download data.
         """
         if shutil.which("sbatch") is None:
             raise WorkflowError(
@@ -155,6 +182,8 @@ class Executor(SlurmExecutor):
         file = given or environ.get("SNAKEMAKE_SLURM_PARTITIONS")
         try:
             partitions = read_partitions(Path(file)) if file else None
+            if any(_gpus(job) for job in self.workflow.dag.needrun_jobs() if not job.is_local):
+                require_gpu_build()
         except VitrailError as error:
             raise WorkflowError(str(error)) from None
         super().__post_init__(test_mode)
@@ -184,7 +213,11 @@ class Executor(SlurmExecutor):
                 yield ""
 
     def get_partition_arg(self, job: Any) -> str:
-        """Fit what the job asks for to what there is, and choose its partition."""
+        """Fit what the job asks for to what there is, choose its partition, and ask for a signal.
+
+        What `slurm_extra` says of the signal comes later in the call of `sbatch`, and so goes over
+        it.
+        """
         _name_gpus(job)
         if memory := self._courses[job].memory:
             most = self._most(job, "mem_mb")
@@ -195,7 +228,7 @@ class Executor(SlurmExecutor):
         if argument:
             partition = shlex.split(argument)[-1]
             self._cut(job, _time_limit(partition), f"partition {partition}")
-        return argument
+        return f"{argument} --signal={SIGNAL}"
 
     def run_job(self, job: Any) -> None:
         """Submit a job, behind those that SLURM has refused."""
@@ -204,15 +237,23 @@ class Executor(SlurmExecutor):
             self._submit_waiting()
 
     def _submit_waiting(self) -> None:
-        """Submit the jobs that wait, until SLURM refuses one."""
-        if self._refusals and not self._cancel_strays():
+        """Submit the jobs that wait, until SLURM refuses one; if Snakemake ends, give them up."""
+        if self._refusals and not self._cancel_strays() and not self._is_ending():
             return
         while self._refused:
+            if self._is_ending():
+                job = self._refused.popleft()
+                _give_up(job)
+                said = "Snakemake was told to end, and this job was not in SLURM's queue. "
+                super()._report_job_error_threadsafe(SubmittedJobInfo(job), said)
+                continue
             job, refusals = self._refused.popleft(), self._refusals
             if refusals and self._is_made(job):
                 self.report_job_success(SubmittedJobInfo(job))
                 continue
             self._courses[job] = replace(self._courses[job], output=_times(job.output), unlisted=0)
+            # SLURM answers "None assigned" where it does not know on which node a job was.
+            self._failed_nodes = {node for node in self._failed_nodes if NODE.fullmatch(node)}
             super().run_job(job)
             if self._refusals > refusals:
                 self._refused.appendleft(job)
@@ -243,16 +284,25 @@ class Executor(SlurmExecutor):
         self._refusals += 1
         if ("", said) not in self._told:
             self._told.add(("", said))
-            self.logger.warning(
-                f"SLURM takes no more jobs for now. {said} Those left are submitted as others end."
-            )
+            if PASSING_REFUSAL.search(said):
+                known = "SLURM takes no more jobs for now."
+                then = "Those left are submitted as others end."
+            else:
+                known = f"SLURM refuses job {job_info.job.jobid}, by a rule that is not known here."
+                then = (
+                    f"It is submitted again, and fails after {PATIENCE_WITH_UNKNOWN // 60} minutes "
+                    "of such refusals with no other job in the queue."
+                )
+            self.logger.warning(f"{known} {said} {then}")
 
     def _may_pass(self, job: Any, said: str) -> bool:
         """Whether a refusal may pass: forgets which nodes are sick if there are too few others."""
-        if self._idle_since is not None and monotonic() - self._idle_since > PATIENCE:
+        passes = bool(PASSING_REFUSAL.search(said))
+        patience = PATIENCE if passes else PATIENCE_WITH_UNKNOWN
+        if self._idle_since is not None and monotonic() - self._idle_since > patience:
             return False
-        if said.startswith(EXCEPTION):
-            return bool(PASSING_EXCEPTION.search(said))
+        if EXCEPTION.match(said):
+            return passes
         sick = self._failed_nodes - self._excluded
         if FINAL_REFUSAL.search(said) and sick:
             self._failed_nodes -= sick
@@ -269,7 +319,7 @@ class Executor(SlurmExecutor):
         _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
         _ask_for(job, resource, wanted)
-        return most(suitable, resource, parse_gpu_requirements(job)[0])
+        return most(suitable, resource, _gpus(job))
 
     def _cut(self, job: Any, limit: float, where: str) -> None:
         wanted = job.resources.get("runtime")
@@ -300,14 +350,14 @@ class Executor(SlurmExecutor):
                 self._judge(info)
             else:
                 yield info
-        now = monotonic()
+        now = float("inf") if self._is_ending() else monotonic()
         due = [job for time, job in self._put_off if time <= now]
         self._put_off = [(time, job) for time, job in self._put_off if time > now]
         if due or self._refused:
             self._job_submission_executor.submit(self._submit_again, due)
         if not active_jobs:
             if self._refused and self._idle_since is None:
-                self._idle_since = now
+                self._idle_since = monotonic()
             wait = self.workflow.executor_settings.init_seconds_before_status_checks
             longer = min(wait * 2 ** min(self._refusals, 9), LONGEST_WAIT)
             self.next_seconds_between_status_checks = longer
@@ -316,10 +366,32 @@ class Executor(SlurmExecutor):
         self._refused.extend(jobs)
         self._submit_waiting()
 
+    async def sleep(self) -> None:
+        """Wait until the next look at the queue, or until `is_called`."""
+        due = monotonic() + self.next_seconds_between_status_checks
+        while monotonic() < due and not self.is_called():
+            await asyncio.sleep(1)
+
+    def is_called(self) -> bool:
+        """Whether the next look is due at once: after Ctrl-C, or to give up jobs that wait."""
+        return not self.wait or (self._is_ending() and bool(self._refused or self._put_off))
+
+    def _is_ending(self) -> bool:
+        """Whether Snakemake starts no more jobs, after SIGTERM, or a failure without --keep-going.
+
+        It tells no executor, and waits for all jobs that it has handed over.
+        """
+        scheduler = self.workflow.scheduler
+        failed = getattr(scheduler, "_errors", False) and not scheduler.keepgoing
+        return bool(failed or getattr(scheduler, "_user_kill", None))
+
     def cancel(self) -> None:
         """Cancel all jobs; those that wait are never submitted."""
         self._refused.clear()
         self._put_off.clear()
+        # What is being submitted is waited for: it is cancelled, too, or waits no more.
+        self._job_submission_executor.shutdown(cancel_futures=True)
+        self._refused.clear()
         super().cancel()
 
     def _see_to_waiting(self, active_jobs: list[Any]) -> None:
@@ -411,7 +483,7 @@ class Executor(SlurmExecutor):
         mute = state == "FAILED" and log and not log.exists()
         if mute or state in {"BOOT_FAIL", "NODE_FAIL"}:
             node = self._listed[number].node if number in self._listed else ""
-            return Failure(ELSEWHERE, node if re.fullmatch(r"[\w.-]+", node) else "")
+            return Failure(ELSEWHERE, node if NODE.fullmatch(node) else "")
         return None
 
     def _submit_later(self, job: Any, times: int) -> None:
@@ -426,6 +498,11 @@ def _ask_for(job: Any, resource: str, value: Any) -> None:
         job._resources[resource] = value
     else:
         setattr(resources, resource, value)
+
+
+def _gpus(job: Any) -> int:
+    """How many GPUs a job asks for on each node."""
+    return parse_gpu_requirements(job)[0]
 
 
 def _name_gpus(job: Any) -> None:
@@ -465,11 +542,8 @@ def _time(path: str) -> int | None:
 
 def _time_limit(partition: str) -> float:
     """The longest time, in minutes, that SLURM gives a job in a partition."""
-    shown = _ask("scontrol", "--oneliner", "show", "partition", partition)
-    limit = re.search(r"\bMaxTime=(\S+)", shown.stdout)
-    if limit is None or limit[1] == "UNLIMITED":
-        return float("inf")
-    return parse_time_to_minutes(limit[1])
+    shown = parse_scontrol_partition_output(_ask("scontrol", "show", "partition", partition).stdout)
+    return PartitionLimits(**extract_partition_limits(shown.get(partition, {}))).max_runtime
 
 
 def _list(name: str) -> dict[str, InQueue] | None:

@@ -1,4 +1,4 @@
-"""A real SLURM on this machine, and what its own records say about the jobs."""
+"""A real SLURM on this machine, what its records say about the jobs, and machines without one."""
 
 import os
 import re
@@ -129,3 +129,17 @@ def cluster(tmp_path_factory):
             pytest.fail(complaint)
         yield Cluster(folder)
         process.stdin.close()
+
+
+@pytest.fixture(scope="module", params=["sbatch on the PATH", "no sbatch"])
+def any_path(request, tmp_path_factory):
+    """A PATH with nothing of SLURM on it, or with an `sbatch` that none of these tests may call."""
+    folder = tmp_path_factory.mktemp("path")
+    called = folder / "called"
+    if request.param != "no sbatch":
+        (folder / "sbatch").write_text(f"#!/bin/sh\n: >'{called}'\nexit 1\n")
+        (folder / "sbatch").chmod(0o755)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", str(folder))
+        yield
+    assert not called.exists()

@@ -2,14 +2,16 @@
 
 `Slurm` holds nodes and jobs and the faults that a schedule gives it. `Slurm.call` answers `sbatch`,
 `squeue`, `scontrol`, `scancel`, `sacct`, `sinfo` and `which` as the programs do; `installed` puts
-it in the place of `subprocess`. Nothing runs: what a job would do is computed when it starts, and
-what it would write (output, log, note of a failure) is written when it ends.
+it in the place of `subprocess` and of what is on the PATH. Nothing runs: what a job would do is
+computed when it starts, and what it would write (output, log, note of a failure) is written when it
+ends.
 """
 
 import asyncio
 import functools
 import itertools
 import shlex
+import shutil
 import subprocess
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -34,6 +36,7 @@ OPTIONS = {
     "--exclude": "excluded",
     "--gpus": "gpus",
     "--gres": "gres",
+    "--signal": "signal",
     "--wrap": "work",
     "--format": "format",
     "--name": "name",
@@ -109,6 +112,7 @@ class Job:
     memory: int
     requeue: bool
     excluded: frozenset[str]
+    signal: str | None
     call: str
     submitted: float
     state: str = "PENDING"
@@ -145,6 +149,7 @@ class Slurm:
         gpu_type: the type by which GPUs must be asked for; None: without one.
         ends_steps: whether a job that takes too much memory fails by itself, after its step was
             ended, where a scheduler watches the memory of steps.
+        site_rule: what the site's own script says of each submission, which it refuses.
     """
 
     def __init__(
@@ -161,13 +166,14 @@ class Slurm:
         max_minutes=NEVER,
         gpu_type=None,
         ends_steps=False,
+        site_rule="",
     ):
         self.targets = {target.name: target for target in targets}
         self.nodes = nodes
         self.submit_limit, self.min_job_age = submit_limit, min_job_age
         self.silences, self.events = silences, sorted(events)
         self.sacct, self.partitions, self.max_minutes = sacct, partitions, max_minutes
-        self.gpu_type, self.ends_steps = gpu_type, ends_steps
+        self.gpu_type, self.ends_steps, self.site_rule = gpu_type, ends_steps, site_rule
         self.now = 0.0
         self.jobs: dict[int, Job] = {}
         self._queue: dict[int, Job] = {}  # those that have not ended
@@ -307,8 +313,8 @@ class Slurm:
         program = words[0]
         self.calls.append(program)
         if program == "which":
-            return (0 if self._has(words[1]) else 1), "", ""
-        if not self._has(program):
+            return (0 if self.has(words[1]) else 1), "", ""
+        if not self.has(program):
             raise FileNotFoundError(2, "No such file or directory", program)
         silence = next((kind for start, end, kind in self.silences if start <= self.now < end), "")
         if silence == "blank":
@@ -320,7 +326,8 @@ class Slurm:
             return 1, "", REFUSED + "Socket timed out on send/recv operation"
         return status, out, error
 
-    def _has(self, program):
+    def has(self, program):
+        """Whether there is a program of SLURM's."""
         programs = {"sbatch", "squeue", "scontrol", "scancel", "sinfo"}
         return program in programs or (program == "sacct" and self.sacct != "absent")
 
@@ -341,6 +348,7 @@ class Slurm:
             int(given.get("memory", 1000)),
             "--requeue" in words,
             _names(given),
+            given.get("signal"),
             call,
             self.now,
         )
@@ -355,6 +363,10 @@ class Slurm:
     def _refusal(self, given):
         if given.get("partition") not in self.partitions:
             return f"{REFUSED}Invalid partition name specified"
+        if "None" in _names(given):  # of "--exclude=None assigned": the second word is a script
+            return "sbatch: error: Unable to open file assigned"
+        if self.site_rule:
+            return f"sbatch: error: {self.site_rule}\n{REFUSED}Unspecified error"
         if given.get("account", "ours") != "ours":
             return f"{REFUSED}Invalid account or account/partition combination specified"
         for kind in filter(None, (given.get("gpus"), given.get("gres", "").removeprefix("gpu:"))):
@@ -396,7 +408,7 @@ class Slurm:
             return 0, f"MinJobAge = {self.min_job_age:.0f} sec\nMaxArraySize = 1001\n", ""
         if asked[1] == "partition":
             minutes = "UNLIMITED" if self.max_minutes == NEVER else f"{self.max_minutes:.0f}"
-            return 0, f"PartitionName={asked[2]} MaxTime={minutes} State=UP\n", ""
+            return 0, f"PartitionName={asked[2]}\n   MaxTime={minutes} State=UP\n", ""
         job = self.jobs.get(int(asked[2]))
         if job is None or not self._known(job):
             return 1, "", "slurm_load_jobs error: Invalid job id specified"
@@ -412,6 +424,8 @@ class Slurm:
     def _sacct(self, words, _):
         if self.sacct == "disabled":
             return 1, "", "Slurm accounting storage is disabled"
+        if "nodelist%-256" in words:
+            return 0, "None assigned\n", ""
         if "--name" not in words:
             return 0, "", ""
         return 0, "".join(f"{job.number}|{job.state}\n" for job in self.jobs.values()), ""
@@ -439,7 +453,7 @@ def _names(given):
 
 @contextmanager
 def installed(slurm):
-    """Let every subprocess of this process be a call of the simulated SLURM."""
+    """Let every subprocess of this process be a call of the simulated SLURM, on the PATH alone."""
 
     class Popen:
         def __init__(self, args, shell=False, **_):
@@ -471,7 +485,11 @@ def installed(slurm):
 
         return mock.Mock(communicate=communicate, returncode=process.returncode)
 
+    def which(program, *_, **__):
+        return program if slurm.has(program) else None
+
     with (
+        mock.patch.object(shutil, "which", which),
         mock.patch.object(subprocess, "Popen", Popen),
         mock.patch.object(asyncio, "create_subprocess_exec", create_subprocess_exec),
     ):

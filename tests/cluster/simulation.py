@@ -7,12 +7,13 @@ from types import SimpleNamespace
 from unittest import mock
 
 import snakemake_executor_plugin_slurm
+import torch
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
 
 import snakemake_executor_plugin_vitrail_slurm as plugin
-from tests.cluster.simulated_slurm import installed
+from tests.cluster.simulated_slurm import NEVER, installed
 
 
 class Job:
@@ -54,13 +55,26 @@ class Simulation:
     """Snakemake's part: at most `at_once` jobs are with the executor, each with so many `retries`.
 
     `asked` are resources of each job, over those that a target needs. While the terminal is stopped
-    (`stopped` has (from, until) in seconds) time passes and nothing is asked.
+    (`stopped` has (from, until) in seconds) time passes and nothing is asked. `told_to_end` is the
+    second of a SIGTERM. `cuda` is the CUDA that the installed torch is built for, if any.
     """
 
     def __init__(
-        self, slurm, folder, *, at_once=100, retries=5, asked=(), stopped=(), minutes=60, **settings
+        self,
+        slurm,
+        folder,
+        *,
+        at_once=100,
+        retries=5,
+        asked=(),
+        stopped=(),
+        minutes=60,
+        told_to_end=NEVER,
+        cuda="13.0",
+        **settings,
     ):
         self.slurm, self.at_once, self.stopped = slurm, at_once, stopped
+        self.told_to_end, self.cuda, self._user_kill = told_to_end, cuda, None
         self.said = []
         self.jobs = [
             Job(
@@ -100,7 +114,7 @@ class Simulation:
             executor_plugin=SimpleNamespace(common_settings=general),
             main_snakefile="Snakefile",
             workdir_init=str(self._folder),
-            dag=None,
+            dag=SimpleNamespace(needrun_jobs=lambda: self.jobs),
             scheduler=self,
         )
         with (
@@ -109,6 +123,8 @@ class Simulation:
                 plugin.Executor, "_wait_thread", lambda executor: self._check(executor)
             ),
             mock.patch.object(snakemake_executor_plugin_slurm, "atexit"),
+            mock.patch.object(torch.version, "cuda", self.cuda),
+            mock.patch.object(torch.version, "hip", None),
             mock.patch.object(plugin, "monotonic", self._time),
         ):
             executor = plugin.Executor(workflow, logger)
@@ -137,27 +153,33 @@ class Simulation:
         """Run until every job is made or given up, or for so many days; return `self`."""
         with self._executor() as executor, asyncio.Runner() as loop:
             self._submit(executor)
-            self._sleep(40)
+            self._sleep(executor, 40)
             while self.waiting and self.slurm.now < days * 86400:
                 active, executor.active_jobs = executor.active_jobs, []
                 executor.active_jobs += loop.run(_checked(executor, active))
                 self._submit(executor)
-                self._sleep(executor.next_seconds_between_status_checks)
+                if self.waiting:
+                    self._sleep(executor, executor.next_seconds_between_status_checks)
         return self
 
     def _time(self):
         return self.slurm.now
 
-    def _sleep(self, seconds):
+    def _sleep(self, executor, seconds):
         """Let time pass until the next look: longer while the terminal is stopped."""
-        self.slurm.advance(seconds)
+        before = self.told_to_end - self.slurm.now
+        if 0 <= before <= seconds:
+            self.slurm.advance(before)
+            self._user_kill, seconds = "graceful", seconds - before
+        if not executor.is_called():
+            self.slurm.advance(seconds)
         for start, end in self.stopped:
             if start <= self.slurm.now < end:
                 self.slurm.advance(end - self.slurm.now)
 
     def _submit(self, executor):
         """Hand over the jobs that are ready, as many as may be with the executor."""
-        count = self.at_once - len(self.running)
+        count = 0 if self._user_kill else self.at_once - len(self.running)
         jobs, self.ready = self.ready[:count], self.ready[count:]
         self.running += jobs
         if jobs:
@@ -165,8 +187,8 @@ class Simulation:
 
     @property
     def waiting(self):
-        """The jobs that have not ended."""
-        return [*self.running, *self.ready]
+        """The jobs that have not ended, and whose end Snakemake waits for."""
+        return [*self.running, *([] if self._user_kill else self.ready)]
 
     # As snakemake.scheduling.job_scheduler does
 

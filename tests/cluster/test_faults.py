@@ -11,6 +11,7 @@ from tests.cluster.simulated_slurm import NEVER, Node, Slurm, Target
 from tests.cluster.simulation import Simulation
 
 HOUR = 3600
+pytestmark = pytest.mark.usefixtures("any_path")
 
 
 @pytest.fixture
@@ -117,6 +118,58 @@ def test_refusals_end_when_nothing_of_ours_was_in_the_queue_for_two_days(simulat
     assert told(done, "QOSMaxSubmitJobPerUserLimit")
 
 
+SITE_RULES = [
+    "You must specify an account!",
+    "please ask for a number of nodes",
+    "job submit: no default partition",
+]
+
+
+@pytest.mark.parametrize("site_rule", SITE_RULES)
+def test_a_refusal_that_nobody_knows_is_told_and_final_after_minutes(simulate, targets, site_rule):
+    done = simulate(targets(3), site_rule=site_rule)
+    assert len(done.failed) == 3
+    assert HOUR / 6 < done.slurm.now < HOUR / 2
+    assert {job.attempt for job in done.jobs} == {6}
+    assert told(done, site_rule)
+
+
+# The end of Snakemake
+
+
+def test_what_slurm_has_refused_is_given_up_when_snakemake_ends(simulate, targets):
+    done = simulate(targets(3), submit_limit=0, snakemake={"told_to_end": HOUR})
+    assert len(done.failed) == 3
+    assert done.slurm.now == HOUR
+    assert not done.slurm.jobs
+
+
+def test_what_waits_for_another_submission_is_given_up_when_snakemake_ends(simulate, targets):
+    held = targets(1, held_until=NEVER)
+    done = simulate(held, snakemake={"told_to_end": 5 * HOUR})
+    assert len(done.failed) == 1
+    assert done.slurm.now == 5 * HOUR
+    assert max(job.submitted for job in done.slurm.jobs.values()) < 5 * HOUR
+
+
+def test_what_is_in_the_queue_is_waited_for_when_snakemake_ends(simulate, targets):
+    lasting = targets(5, seconds=HOUR)
+    nodes = [Node("n1", sick=[(0, 10, "place")]), Node("n2"), Node("n3")]
+    done = simulate(lasting, nodes=nodes, submit_limit=3, snakemake={"told_to_end": 30})
+    assert submissions(done) == 3
+    assert sorted(target.made for target in lasting) == [0, 0, 0, 1, 1]
+    assert len(done.made) == 2
+
+
+def test_a_job_that_slurm_took_without_saying_so_is_cancelled_when_snakemake_ends(
+    simulate, targets
+):
+    lasting = targets(1, seconds=HOUR)
+    done = simulate(lasting, silences=[(0, 10, "deaf")], snakemake={"told_to_end": 30})
+    assert len(done.failed) == 1
+    assert [job.state for job in done.slurm.jobs.values()] == ["CANCELLED"]
+
+
 # Finding 6: a job that has left the queue
 
 
@@ -184,6 +237,21 @@ def test_a_fault_that_is_everywhere_and_stays_is_told_and_ends(simulate, targets
     done = simulate(targets(3), nodes=nodes)
     assert len(done.failed) == 3
     assert all(job.errors for job in done.jobs)
+
+
+def test_a_node_whose_name_slurm_does_not_tell_is_left_out_of_no_submission(simulate, targets):
+    lasting = targets(3, seconds=HOUR)
+    done = simulate(lasting, events=[(100, "lose")], sacct="works", min_job_age=60)
+    assert all_made(done)
+    assert not told(done, "Unable to open file")
+
+
+def test_torch_for_cpus_is_refused_before_the_first_submission_of_jobs_with_gpus(simulate, targets):
+    wanted = targets(2, gpus=1)
+    with pytest.raises(WorkflowError, match=r"is for CPUs: .*make install TORCH=cuda"):
+        simulate(wanted, snakemake={"cuda": None})
+    assert not any(target.endings for target in wanted)
+    assert all_made(simulate(targets(2), snakemake={"cuda": None}))
 
 
 def test_an_error_of_the_user_is_final(simulate, targets):
@@ -255,6 +323,19 @@ def test_an_account_that_no_program_can_check_is_left_to_sbatch(simulate, target
     assert "-A ours" in done.slurm.jobs[1].call
 
 
+def test_each_job_asks_for_a_signal_before_its_time_is_up(simulate, targets):
+    """Also where --default-resources on the command line takes the place of the profile's."""
+    done = simulate(targets(3, gpus=1))
+    assert all_made(done)
+    assert {job.signal for job in done.slurm.jobs.values()} == {"USR1@120"}
+
+
+def test_the_signal_of_slurm_extra_goes_over_that_of_the_executor(simulate, targets):
+    done = simulate(targets(1), snakemake={"asked": {"slurm_extra": "--signal=USR1@300"}})
+    assert all_made(done)
+    assert done.slurm.jobs[1].signal == "USR1@300"
+
+
 @pytest.mark.parametrize(
     ("asked", "wanted"),
     [
@@ -284,7 +365,7 @@ def test_the_environment_of_the_profile_is_that_of_each_job(simulate, targets):
 
 def test_an_environment_that_is_none_is_refused_in_a_sentence():
     with pytest.raises(WorkflowError, match="'ib0', which is no NAME=value"):
-        ExecutorSettings(environment="NCCL_SOCKET_IFNAME=ib0 ib0")
+        ExecutorSettings(environment="NCCL_SOCKET_IFNAME=ib0 ib0", status_command="squeue")
 
 
 # Full scale

@@ -7,6 +7,7 @@ import os
 import tempfile
 from pathlib import Path
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +16,7 @@ from tests.cluster.simulation import Simulation
 
 SCHEDULES = int(os.environ.get("VITRAIL_SCHEDULES", "50"))
 HOUR = 3600
+pytestmark = pytest.mark.usefixtures("any_path")
 RETRIES = 5
 FREE = 5  # sick nodes that a job may meet before that uses up attempts
 

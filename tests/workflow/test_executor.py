@@ -1,10 +1,15 @@
 """What the executor decides without asking SLURM; tests/cluster has the rest."""
 
+import asyncio
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
 import pytest
 from snakemake.exceptions import WorkflowError
 from snakemake.iocontainers import ResourceList
+from snakemake.scheduling.job_scheduler import JobScheduler
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 
 import snakemake_executor_plugin_vitrail_slurm as plugin
@@ -63,6 +68,79 @@ def test_a_refusal_that_stays_is_known(said):
 )
 def test_a_refusal_that_passes_is_waited_for(said):
     assert not plugin.FINAL_REFUSAL.search(said)
+    assert plugin.PASSING_REFUSAL.search(said)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "sbatch: error: You must specify an account!",
+        "sbatch: error: Batch job submission failed: Unspecified error",
+        "sbatch: error: Please ask for 2 nodes",
+        "sbatch: error: A time limit is required here",
+    ],
+)
+def test_the_words_of_a_sites_own_rules_are_in_no_list(said):
+    assert not plugin.FINAL_REFUSAL.search(said)
+    assert not plugin.PASSING_REFUSAL.search(said)
+
+
+def executor_with(**state):
+    """An executor that was never started, with jobs that wait and with Snakemake's scheduler."""
+    executor = plugin.Executor.__new__(plugin.Executor)
+    scheduler = JobScheduler.__new__(JobScheduler)
+    scheduler._lock, scheduler._open_jobs = threading.Lock(), threading.Semaphore(0)
+    scheduler._errors, scheduler._user_kill, scheduler.keepgoing = False, None, True
+    executor.workflow = SimpleNamespace(scheduler=scheduler)
+    executor.wait, executor.lock, executor.active_jobs = True, threading.Lock(), []
+    executor._refused, executor._put_off = deque(["refused"]), [(1e9, "put off")]
+    vars(executor).update(state)
+    return executor
+
+
+def test_the_executor_is_called_when_snakemake_is_told_to_end_while_jobs_wait():
+    executor = executor_with()
+    assert not executor.is_called()
+    executor.workflow.scheduler.exit_gracefully()  # what Snakemake does at a SIGTERM
+    assert executor.is_called()
+    executor._refused.clear()
+    assert executor.is_called()
+    executor._put_off.clear()
+    assert not executor.is_called()
+
+
+@pytest.mark.parametrize(("keepgoing", "called"), [(True, False), (False, True)])
+def test_a_failed_job_ends_what_waits_unless_snakemake_keeps_going(keepgoing, called):
+    executor = executor_with()
+    scheduler = executor.workflow.scheduler
+    scheduler._errors, scheduler.keepgoing = True, keepgoing
+    assert executor.is_called() == called
+
+
+def test_ctrl_c_does_not_wait_for_the_next_look_at_the_queue():
+    executor = executor_with(wait=False, _next_seconds_between_status_checks=600)
+    asyncio.run(asyncio.wait_for(executor.sleep(), 10))
+
+
+def test_what_is_being_submitted_at_ctrl_c_is_cancelled_and_the_rest_never_submitted(monkeypatch):
+    executor = executor_with(_job_submission_executor=ThreadPoolExecutor(1))
+    begun, cancelled = threading.Event(), []
+
+    def submit():
+        begun.set()
+        while executor._refused:  # until `cancel` has begun
+            pass
+        executor.active_jobs.append("being submitted")
+        executor._refused.append("refused again")
+
+    monkeypatch.setattr(plugin.Executor, "cancel_jobs", lambda _, jobs: cancelled.extend(jobs))
+    monkeypatch.setattr(plugin.Executor, "shutdown", lambda _: None)
+    executor._job_submission_executor.submit(submit)
+    begun.wait()
+    executor.cancel()
+    assert cancelled == ["being submitted"]
+    assert not executor._refused
+    assert not executor._put_off
 
 
 @pytest.mark.parametrize(("asked", "given"), [(30, 30), (2880, 600)])
