@@ -167,15 +167,15 @@ class Simulation:
 
     def _sleep(self, executor, seconds):
         """Let time pass until the next look: longer while the terminal is stopped."""
-        before = self.told_to_end - self.slurm.now
-        if 0 <= before <= seconds:
-            self.slurm.advance(before)
-            self._user_kill, seconds = "graceful", seconds - before
-        if not executor.is_called():
-            self.slurm.advance(seconds)
-        for start, end in self.stopped:
-            if start <= self.slurm.now < end:
-                self.slurm.advance(end - self.slurm.now)
+        before = min(seconds, max(0, self.told_to_end - self.slurm.now))
+        for part in (before, seconds - before):
+            if not executor.is_called():
+                self.slurm.advance(part)
+            for start, end in self.stopped:
+                if start <= self.slurm.now < end:
+                    self.slurm.advance(end - self.slurm.now)
+            if self.slurm.now >= self.told_to_end:
+                self._user_kill = "graceful"
 
     def _submit(self, executor):
         """Hand over the jobs that are ready, as many as may be with the executor."""

@@ -1,5 +1,7 @@
 """Schedules of faults, drawn: each target is made once, or one is told why not, and all ends.
 
+So it is, too, if Snakemake is told to end; then nothing more is submitted.
+
 VITRAIL_SCHEDULES is how many schedules are tried.
 """
 
@@ -82,9 +84,10 @@ def clusters(draw):
     st.booleans(),
     st.lists(spans, max_size=2),
     st.sampled_from([3, 100]),
+    st.one_of(st.just(NEVER), seconds),
 )
 def test_each_target_is_made_once_or_one_is_told_why_not(
-    needs, machines, cluster, requeue, stopped, at_once
+    needs, machines, cluster, requeue, stopped, at_once, told_to_end
 ):
     with tempfile.TemporaryDirectory() as folder:
         targets = [Target(f"t{number}", Path(folder), **each) for number, each in enumerate(needs)]
@@ -94,11 +97,15 @@ def test_each_target_is_made_once_or_one_is_told_why_not(
             retries=RETRIES,
             at_once=at_once,
             stopped=stopped,
+            told_to_end=told_to_end,
             requeue=requeue,
             asked={"gpu_model": cluster["gpu_type"]},
         ).run()
     assert not done.waiting
+    assert all(job.submitted <= told_to_end for job in done.slurm.jobs.values())
     for job in done.jobs:
+        if job in done.ready:  # not begun when Snakemake was told to end
+            continue
         target = job.target
         assert target.together <= 1
         if job in done.made:
@@ -110,4 +117,5 @@ def test_each_target_is_made_once_or_one_is_told_why_not(
         attempts = len(target.endings) - free
         cannot_be_done = target.wrong or target.memory > 64000
         no_place = all(node.sick for node in machines)
-        assert cannot_be_done or no_place or attempts > RETRIES, target
+        ended = done.slurm.now >= told_to_end
+        assert cannot_be_done or no_place or attempts > RETRIES or ended, target
