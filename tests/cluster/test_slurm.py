@@ -73,7 +73,7 @@ def folder(tmp_path_factory):
     with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
         scale["resources"]["train"] |= {"nodes": 2, "gpus": 1, "runtime": ASKED}
     with edited(copy / "workflow" / "profiles" / "slurm" / "config.yaml") as profile:
-        profile["default-resources"]["slurm_extra"] = f"'--signal=USR1@{WARNED}'"
+        profile["default-resources"] = {"slurm_extra": f"'--signal=USR1@{WARNED}'"}
     return copy
 
 

@@ -88,9 +88,16 @@ def test_a_full_scale_job_asks_for_what_the_scale_says(full, root, rule):
         assert job.resources["runtime"] == str(wanted["runtime"])
 
 
-def test_the_gpus_of_a_job_are_on_one_node(full):
+ACCOUNT = ("--default-resources", "slurm_account=project")  # in the place of all of the profile's
+
+
+@pytest.mark.parametrize("command_line", [(), ACCOUNT])
+def test_the_gpus_of_a_job_are_on_one_node(checkout, command_line):
     """SLURM, asked for GPUs alone, takes some from this node and some from that."""
-    assert {job.resources["nodes"] for job in full} == {"1"}
+    submitted = {"train": "variance_table5", "evaluate": "variance_table5", "benchmark": "octic_fig2"}
+    jobs = dry_run(checkout, *{*submitted.values()}, *SLURM, *command_line)
+    for rule in submitted:
+        assert {job.resources["nodes"] for job in of_rule(jobs, rule)} == {"1"}
 
 
 def on_two_nodes(scale):
@@ -124,11 +131,6 @@ def test_a_training_on_several_nodes_is_refused_within_an_allocation(checkout):
         shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
     assert shown.returncode != 0
     assert "make it by --profile slurm" in shown.stdout + shown.stderr
-
-
-def test_a_job_asks_to_be_warned_before_its_time_is_up(full):
-    for job in of_rule(full, "train"):
-        assert re.fullmatch(r"--signal=USR1@\d+", job.resources["slurm_extra"])
 
 
 def test_a_partition_has_the_gpus_of_a_full_scale_training(root):

@@ -23,6 +23,7 @@ rule evaluate:
         "../../envs/environment.yml"
     threads: need(EVALUATION, "threads")
     resources:
+        nodes=1,
         gpu=need(EVALUATION, "gpus"),
         mem_mb=need(EVALUATION, "mem_mb"),
         runtime=need(EVALUATION, "runtime"),
@@ -52,6 +53,7 @@ rule benchmark:
         "../../envs/environment.yml"
     threads: need(BENCHMARK, "threads")
     resources:
+        nodes=1,
         gpu=need(BENCHMARK, "gpus"),
         mem_mb=need(BENCHMARK, "mem_mb"),
         runtime=need(BENCHMARK, "runtime"),
