@@ -94,9 +94,8 @@ ACCOUNT = ("--default-resources", "slurm_account=project")  # in the place of al
 @pytest.mark.parametrize("command_line", [(), ACCOUNT])
 def test_the_gpus_of_a_job_are_on_one_node(checkout, command_line):
     """SLURM, asked for GPUs alone, takes some from this node and some from that."""
-    submitted = {"train": "variance_table5", "evaluate": "variance_table5", "benchmark": "octic_fig2"}
-    jobs = dry_run(checkout, *{*submitted.values()}, *SLURM, *command_line)
-    for rule in submitted:
+    jobs = dry_run(checkout, "variance_table5", "octic_fig2", *SLURM, *command_line)
+    for rule in ("train", "evaluate", "benchmark"):
         assert {job.resources["nodes"] for job in of_rule(jobs, rule)} == {"1"}
 
 
@@ -168,6 +167,11 @@ def test_jobs_on_this_machine_share_its_memory_and_one_gpu(root, monkeypatch, wo
     gpu, memory = default_profile(root, monkeypatch, *words)["resources"]
     assert gpu == "gpu=1"
     assert 0 < int(memory.removeprefix("mem_mb=")) <= machine
+
+
+def test_jobs_within_a_slurm_job_share_the_memory_of_that_job(root, monkeypatch):
+    monkeypatch.setenv("SLURM_MEM_PER_NODE", "64")
+    assert "mem_mb=64" in default_profile(root, monkeypatch, "all", "--cores", "4")["resources"]
 
 
 @pytest.mark.parametrize(("each", "given"), [("mem_mb=600", "mem_mb=1000"), ("gpu=1", "gpu=1")])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shutil
@@ -26,6 +25,7 @@ from replication.commands.options import (
     artifacts_of,
     open_catalog,
 )
+from replication.machine import MB, usable_cores, usable_memory
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
@@ -142,8 +142,6 @@ def _software(root: Path) -> dict[str, Any]:
 def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    from replication.commands.state import usable_cores
-
     reachable, answer = slurm()
     free = {}
     absent = []
@@ -155,7 +153,7 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
     return {
         "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
         "cpu_cores": usable_cores(),
-        "memory_bytes": os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"),
+        "memory_bytes": usable_memory() * MB,
         "slurm": {"reachable": reachable, "answer": answer},
         "free_bytes": free,
         "folders_to_make": absent,

@@ -30,9 +30,9 @@ from replication.commands.state import (
     share_left,
     state_of,
     training_state,
-    usable_cores,
     weights_needed,
 )
+from replication.machine import usable_cores
 from replication.partitions import PARTITIONS, PROFILE, longest, read_partitions
 from replication.plan.catalog import Catalog
 from replication.plan.parts import Artifact, Measurement, Run, with_sources

@@ -6,7 +6,6 @@ Datasets are bundled with a dependency, downloaded by the graph, or placed by ha
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -142,13 +141,6 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
         WeightsNeed(name, path, targets, registry.get(path.stem))
         for (name, targets), path in zip(users, paths, strict=True)
     ]
-
-
-def usable_cores() -> int:
-    """How many cores this process may use."""
-    if hasattr(os, "sched_getaffinity"):
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1
 
 
 def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, tuple[str, ...]]]:
