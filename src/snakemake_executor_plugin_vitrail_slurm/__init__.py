@@ -2,7 +2,8 @@
 
 Snakemake's own executor, snakemake-executor-plugin-slurm 2.8, chooses the partition (by the file of
 ``--slurm-partition-config``), excludes nodes (``--exclude``) and lets SLURM queue preempted jobs
-anew (``--requeue``). This one adds what that one lacks; a number is that of its issue:
+anew (``--requeue``). This one adds what that one lacks; #number is an issue of its repository,
+snakemake/snakemake-executor-plugin-slurm:
 
 - Submission. A job that SLURM refuses for now (a submit limit, a controller that does not answer)
   waits, behind those refused before it, and uses up no attempt (#313, #320). Its time is cut to the
@@ -149,7 +150,7 @@ class Course:
 class Executor(SlurmExecutor):
     """Submits jobs, sees to it that each ends, and gives up on those that cannot be done."""
 
-    _failed_nodes: set[str]  # not to be used, as the executor that is extended has them
+    _failed_nodes: set[str]  # nodes that the executor that is extended excludes
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         """Begin with no job; the thread that checks jobs begins in here, too."""
@@ -288,10 +289,10 @@ class Executor(SlurmExecutor):
                 known = "SLURM takes no more jobs for now."
                 then = "Those left are submitted as others end."
             else:
-                known = f"SLURM refuses job {job_info.job.jobid}, by a rule that is not known here."
+                known = f"SLURM refuses job {job_info.job.jobid}."
                 then = (
-                    f"It is submitted again, and fails after {PATIENCE_WITH_UNKNOWN // 60} minutes "
-                    "of such refusals with no other job in the queue."
+                    "It is submitted again, and fails if it is still refused after "
+                    f"{PATIENCE_WITH_UNKNOWN // 60} minutes with no other job in the queue."
                 )
             self.logger.warning(f"{known} {said} {then}")
 

@@ -42,6 +42,7 @@ COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
 HERE = [
     *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
     *("--vitrail-slurm-init-seconds-before-status-checks", "1"),
+    *("--default-resources", f"slurm_extra='--signal=USR1@{WARNED}'"),
 ]
 
 
@@ -72,8 +73,6 @@ def folder(tmp_path_factory):
         }
     with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
         scale["resources"]["train"] |= {"nodes": 2, "gpus": 1, "runtime": ASKED}
-    with edited(copy / "workflow" / "profiles" / "slurm" / "config.yaml") as profile:
-        profile["default-resources"] = {"slurm_extra": f"'--signal=USR1@{WARNED}'"}
     return copy
 
 
