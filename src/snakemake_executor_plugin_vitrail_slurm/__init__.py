@@ -47,7 +47,6 @@ from snakemake_executor_plugin_slurm.partitions import (
 from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
 from replication.partitions import most, read_partitions
 from vitrail.errors import VitrailError
-from vitrail.provenance import require_gpu_build
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
@@ -170,9 +169,8 @@ class Executor(SlurmExecutor):
         """Submit in one thread: one refusal speaks for those behind it.
 
         Raises:
-            WorkflowError: there is no `sbatch`, the partition file has a mistake, or jobs need
-                GPUs and the installed torch can use none; here it is said before local jobs
-                download data.
+            WorkflowError: there is no `sbatch`, or the partition file has a mistake; here it is
+                said before local jobs download data.
         """
         if shutil.which("sbatch") is None:
             raise WorkflowError(
@@ -183,8 +181,6 @@ class Executor(SlurmExecutor):
         file = given or environ.get("SNAKEMAKE_SLURM_PARTITIONS")
         try:
             partitions = read_partitions(Path(file)) if file else None
-            if any(_gpus(job) for job in self.workflow.dag.needrun_jobs() if not job.is_local):
-                require_gpu_build()
         except VitrailError as error:
             raise WorkflowError(str(error)) from None
         super().__post_init__(test_mode)
@@ -320,7 +316,7 @@ class Executor(SlurmExecutor):
         _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
         _ask_for(job, resource, wanted)
-        return most(suitable, resource, _gpus(job))
+        return most(suitable, resource, parse_gpu_requirements(job)[0])
 
     def _cut(self, job: Any, limit: float, where: str) -> None:
         wanted = job.resources.get("runtime")
@@ -499,11 +495,6 @@ def _ask_for(job: Any, resource: str, value: Any) -> None:
         job._resources[resource] = value
     else:
         setattr(resources, resource, value)
-
-
-def _gpus(job: Any) -> int:
-    """How many GPUs a job asks for on each node."""
-    return parse_gpu_requirements(job)[0]
 
 
 def _name_gpus(job: Any) -> None:

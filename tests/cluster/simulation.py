@@ -7,7 +7,6 @@ from types import SimpleNamespace
 from unittest import mock
 
 import snakemake_executor_plugin_slurm
-import torch
 from snakemake.iocontainers import ResourceList
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 from snakemake_interface_executor_plugins.settings import SharedFSUsage
@@ -56,7 +55,7 @@ class Simulation:
 
     `asked` are resources of each job, over those that a target needs. While the terminal is stopped
     (`stopped` has (from, until) in seconds) time passes and nothing is asked. `told_to_end` is the
-    second of a SIGTERM. `cuda` is the CUDA that the installed torch is built for, if any.
+    second of a SIGTERM.
     """
 
     def __init__(
@@ -70,11 +69,10 @@ class Simulation:
         stopped=(),
         minutes=60,
         told_to_end=NEVER,
-        cuda="13.0",
         **settings,
     ):
         self.slurm, self.at_once, self.stopped = slurm, at_once, stopped
-        self.told_to_end, self.cuda, self._user_kill = told_to_end, cuda, None
+        self.told_to_end, self._user_kill = told_to_end, None
         self.said = []
         self.jobs = [
             Job(
@@ -114,7 +112,7 @@ class Simulation:
             executor_plugin=SimpleNamespace(common_settings=general),
             main_snakefile="Snakefile",
             workdir_init=str(self._folder),
-            dag=SimpleNamespace(needrun_jobs=lambda: self.jobs),
+            dag=None,
             scheduler=self,
         )
         with (
@@ -123,8 +121,6 @@ class Simulation:
                 plugin.Executor, "_wait_thread", lambda executor: self._check(executor)
             ),
             mock.patch.object(snakemake_executor_plugin_slurm, "atexit"),
-            mock.patch.object(torch.version, "cuda", self.cuda),
-            mock.patch.object(torch.version, "hip", None),
             mock.patch.object(plugin, "monotonic", self._time),
         ):
             executor = plugin.Executor(workflow, logger)

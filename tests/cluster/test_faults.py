@@ -246,14 +246,6 @@ def test_a_node_whose_name_slurm_does_not_tell_is_left_out_of_no_submission(simu
     assert not told(done, "Unable to open file")
 
 
-def test_torch_for_cpus_is_refused_before_the_first_submission_of_jobs_with_gpus(simulate, targets):
-    wanted = targets(2, gpus=1)
-    with pytest.raises(WorkflowError, match=r"is for CPUs: .*make install TORCH=cuda"):
-        simulate(wanted, snakemake={"cuda": None})
-    assert not any(target.endings for target in wanted)
-    assert all_made(simulate(targets(2), snakemake={"cuda": None}))
-
-
 def test_an_error_of_the_user_is_final(simulate, targets):
     done = simulate(targets(1, wrong=True))
     assert len(done.failed) == 1

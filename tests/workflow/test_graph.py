@@ -422,3 +422,11 @@ def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broke
         done = made.snakemake(*words[1:])
         assert done.returncode == 0, done.stderr
     assert "--forcerun" not in status()
+
+
+@pytest.mark.skipif(bool(torch.version.cuda or torch.version.hip), reason="torch can use GPUs")
+def test_torch_for_cpus_is_refused_before_the_first_job_where_jobs_need_gpus(checkout):
+    done = checkout.snakemake("variance_fig1", "--config", "scale=rehearsal-gpu", "data_root=new")
+    assert done.returncode != 0
+    assert "make install TORCH=cuda" in done.stderr
+    assert not any(file.is_file() for file in (checkout.path / "new").rglob("*"))

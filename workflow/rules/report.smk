@@ -35,10 +35,14 @@ onstart:
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
     from replication.data.layout import verify
-    from vitrail.provenance import DIRTY
+    from vitrail.provenance import DIRTY, require_gpu_build
 
     wanted = {path for node in NEEDS.values() for path in node["inputs"]}
+    asked = [job.resources for job in workflow.dag.needrun_jobs()]
     try:
+        # Nor is a GPU asked for that the installed torch cannot use.
+        if CATALOG.scale.device != "cpu" and any(r.get("gpu") or r.get("gres") for r in asked):
+            require_gpu_build()
         for name, info in CATALOG.datasets.items():
             receipt = CATALOG.receipt_of(name)
             if info.source == "manual" and str(receipt) in wanted and not receipt.exists():
