@@ -54,6 +54,41 @@ def test_the_picture_of_the_graph_names_all_its_rules():
     assert len(rules) >= 8
 
 
+def files_in(folder):
+    """The files below a folder with their times, besides Snakemake's own and compiled Python."""
+    return {
+        str(file.relative_to(folder)): file.lstat().st_mtime_ns
+        for file in folder.rglob("*")
+        if not {".snakemake", "__pycache__"} & set(file.relative_to(folder).parts)
+        and not file.is_dir()
+    }
+
+
+@pytest.mark.parametrize(
+    "asked", [("-n", "all"), ("-n", "-p", "all", "--profile", "slurm"), ("--dag",), ("--summary",)]
+)
+def test_a_dry_run_changes_no_file(make_checkout, asked):
+    checkout = make_checkout()
+    before = files_in(checkout.path)
+    done = checkout.snakemake(*asked, *SMOKE)
+    assert done.returncode == 0, done.stderr
+    assert files_in(checkout.path) == before
+
+
+def test_a_dry_run_leaves_the_nodes_of_what_was_made_as_they_are(made):
+    before = files_in(made.path / "runs")
+    with made.changed(PAPER / "recipes.yaml", faster):
+        assert made.planned("template_table1", *SMOKE)["train"] == 1
+    assert files_in(made.path / "runs") == before
+
+
+def test_without_hooks_no_job_starts(made):
+    """A hook writes the nodes that jobs read."""
+    done = made.snakemake("template_table1", "--no-hooks", "--forceall", *SMOKE)
+    assert done.returncode == 2
+    assert "start without --no-hooks" in done.stderr
+
+
 def test_a_fifth_paper_is_two_folders(made):
     """Its table is trained, measured, rendered."""
     rows = read(made.path / "results" / "smoke" / "template" / "table1.csv")
@@ -363,6 +398,26 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     papers.rename(papers.with_name("elsewhere"))
     try:
         done = made.vitrail("run", str(path.relative_to(made.path)))
+    finally:
+        papers.with_name("elsewhere").rename(papers)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
+    """The snakemake within it sees one rule, and reads the nodes of inputs that this makes."""
+    runs = tuned.path / HOSTILE / "runs" / "template"
+    (kept,) = runs.glob("kept-*/trained-0-1-2.json")
+    for node in runs.glob("*/nodes/laptop/trained-*.json"):
+        node.unlink()
+    kept.unlink()
+    target = str(kept.relative_to(tuned.path))
+    done = tuned.snakemake(target, *AT_LAPTOP)
+    assert done.returncode == 0, done.stderr
+    papers = tuned.path / "configs" / "papers"
+    papers.rename(papers.with_name("elsewhere"))
+    try:
+        within = ("--mode", "remote", "--allowed-rules", "train", "--force", "--nolock")
+        done = tuned.snakemake(target, *within, *AT_LAPTOP)
     finally:
         papers.with_name("elsewhere").rename(papers)
     assert done.returncode == 0, done.stderr

@@ -7,12 +7,17 @@ NEEDS = {}
 
 
 def needs(output):
-    """What the node that makes `output` says; the process that plans writes it first."""
+    """What the node that makes `output` says.
+
+    The process that plans takes it from the catalogue, and writes the node's file when the run
+    begins (report.smk). A job that a cluster runs reads that file.
+    """
     if output not in NEEDS:
         try:
             file = Path(output)
-            path = CATALOG.node(file).write() if CATALOG else node_path(file, SETTINGS.scale)
-            NEEDS[output] = {"node": str(path), **read_needs(path)}
+            NEEDS[output] = (
+                CATALOG.node(file).needs if CATALOG else read_needs(node_path(file, SETTINGS.scale))
+            )
         except VitrailError as error:
             stop(error)
     return NEEDS[output]

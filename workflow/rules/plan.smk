@@ -8,6 +8,10 @@ from replication.plan.nodes import RenderingNode, target_of
 from replication.plan.weights import find_weights, load_weights_registry
 from vitrail.provenance import require_own_package
 
+GIVEN = get_argument_parser().parse_known_args(sys.argv[1:])[0]  # what the command line says
+if GIVEN.no_hooks:
+    stop("--no-hooks leaves out the hook that writes the nodes of jobs; start without --no-hooks")
+
 try:
     require_own_package(Path())
     CATALOG = Catalog(Path(), SETTINGS)
@@ -55,7 +59,7 @@ for target in TARGETS.values():
 
 
 # Snakemake would say of an unknown target only that no rule makes it.
-for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets:
+for name in GIVEN.targets:
     if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
         try:
             CATALOG.target(name)

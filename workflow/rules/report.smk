@@ -37,7 +37,8 @@ onstart:
     from replication.data.layout import verify
     from vitrail.provenance import DIRTY, require_gpu_build
 
-    wanted = {path for node in NEEDS.values() for path in node["inputs"]}
+    planned = [CATALOG.node(Path(output)) for output in NEEDS]
+    wanted = {path for node in planned for path in node.inputs}
     asked = [job.resources for job in workflow.dag.needrun_jobs()]
     try:
         # Nor is a GPU asked for that the installed torch cannot use.
@@ -45,11 +46,14 @@ onstart:
             require_gpu_build()
         for name, info in CATALOG.datasets.items():
             receipt = CATALOG.receipt_of(name)
-            if info.source == "manual" and str(receipt) in wanted and not receipt.exists():
+            if info.source == "manual" and receipt in wanted and not receipt.exists():
                 verify(info, DATA)
+        # A cluster's job may read the nodes of its inputs, too, so all of them are written.
+        for node in planned:
+            node.write()
     except VitrailError as error:
         stop(error)
-    commits = {CATALOG.node(Path(output)).commit for output in NEEDS}
+    commits = {node.commit for node in planned}
     if None in commits:
         print(
             "vitrail: git does not tell the commit of this checkout, so what is made now cannot be "
@@ -73,6 +77,6 @@ onstart:
 
 onsuccess:
     # Where the result is, as the last line.
-    for name in get_argument_parser().parse_known_args(sys.argv[1:])[0].targets or ["all"]:
+    for name in GIVEN.targets or ["all"]:
         if (target := TARGETS.get(name)) and target.files:
             print(f"vitrail: {name} is in {CATALOG.place_of(target)}", file=sys.stderr)

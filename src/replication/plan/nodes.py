@@ -131,6 +131,11 @@ class Node(Strict, ABC):
         """The node as plain data, with its identity."""
         return {**self.model_dump(mode="json"), "identity": self.identity}
 
+    @property
+    def needs(self) -> dict[str, Any]:
+        """What the rules take from the node, as `read_needs` reads it from the node's file."""
+        return _needs_in(self.content(), self.path)
+
     def write(self) -> Path:
         """Write the node's file, unless it says the same; return its path.
 
@@ -407,7 +412,8 @@ def node_path(output: Path, scale: str) -> Path:
     return folder / "nodes" / scale / output.name
 
 
-PLAN_AGAIN = "delete it and start snakemake again"
+# Snakemake writes the nodes when a run begins: where nothing is due, it is to be told what is.
+PLAN_AGAIN = "delete it and start snakemake again (with --forcerun RECORD if its record is there)"
 
 
 def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
@@ -438,13 +444,19 @@ def read_node(path: Path) -> AnyNode:
 
 
 def read_needs(path: Path) -> dict[str, Any]:
-    """Read inputs, identity and resources of a node's file for the rules; errors as `read_node`."""
-    content = _content(path)
+    """Read what the rules take from a node's file; errors as `read_node`.
+
+    These are the path of the file (`node`), `inputs`, `identity`, and each of the resources.
+    """
     try:
-        needs = {name: content[name] for name in ("inputs", "identity")}
-        return {**needs, **content["resources"]}
+        return _needs_in(_content(path), path)
     except (KeyError, TypeError) as error:
         raise _no_node(path, error) from None
+
+
+def _needs_in(content: Any, path: Path) -> dict[str, Any]:
+    named = {name: content[name] for name in ("inputs", "identity")}
+    return {"node": str(path), **named, **content["resources"]}
 
 
 def _content(path: Path) -> Any:
@@ -456,6 +468,5 @@ def _content(path: Path) -> Any:
 
 def _no_node(path: Path, error: Exception) -> VitrailError:
     return VitrailError(
-        f"{path} is no node ({type(error).__name__}: {error}); start snakemake again to have it "
-        "planned anew"
+        f"{path} is no node ({type(error).__name__}: {error}); {PLAN_AGAIN}"
     )

@@ -210,8 +210,12 @@ def test_a_segmenters_configuration_that_was_edited_is_refused(root):
 
 def test_the_rules_read_inputs_identity_and_resources(nodes):
     node = nodes["measurement"]
-    needs = read_needs(node.write())
+    assert not node.path.exists()
+    needs = node.needs
+    assert not node.path.exists()
+    assert needs == read_needs(node.write())
     assert needs == {
+        "node": str(node.path),
         "inputs": [str(path) for path in node.inputs],
         "identity": node.identity,
         **node.resources.model_dump(),
