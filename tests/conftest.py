@@ -3,9 +3,11 @@
 import functools
 import gc
 import io
+import os
 import re
 import shutil
 import sys
+import tempfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,6 +15,7 @@ import pytest
 
 from replication.plan.catalog import load_catalog
 from replication.plan.datasets import DatasetInfo, load_registry
+from tests.repository import files_of
 from vitrail.__main__ import main
 
 ROOT = Path(__file__).parent.parent
@@ -33,7 +36,20 @@ LONGEST = (
 """The modules whose tests take longest; they come first, so that no worker waits for one."""
 
 
+OF_THE_MACHINE = re.compile(
+    r"(PATH|TMPDIR|TERM|SHELL|USER|LOGNAME|VITRAIL_SCHEDULES)"
+    r"|(PYTHON|PYTEST|COV|LD|OMP|MKL|OPENBLAS|NVPL|CUDA|NVIDIA)\w*"
+)
+"""The variables of the environment that tests may see; others could change what they find."""
+
+
 def pytest_configure(config):
+    for name in [name for name in os.environ if not OF_THE_MACHINE.fullmatch(name)]:
+        del os.environ[name]
+    home = Path(tempfile.mkdtemp(prefix="vitrail-home-"))
+    config.add_cleanup(lambda: shutil.rmtree(home))
+    (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")  # a checkout may be another's
+    os.environ["HOME"] = str(home)
     config.option.loadscopereorder = False  # xdist would begin with the modules of most tests
 
 
@@ -45,6 +61,24 @@ def pytest_collection_finish():
     """What is imported by now stays, so the garbage collector need not look at it again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def tracked(tmp_path_factory):
+    """The folder in which tests work: links to what git has of the checkout.
+
+    Data, runs and results lie in the working folder, and those in the checkout are the user's.
+    """
+    folder = tmp_path_factory.mktemp("work")
+    (folder / "results").mkdir()
+    for name in {Path(file).parts[0] for file in files_of(ROOT)} - {"results"} | {
+        "results/published"
+    }:
+        (folder / name).symlink_to(ROOT / name)
+    before = Path.cwd()
+    os.chdir(folder)
+    yield folder
+    os.chdir(before)
 
 
 @functools.cache

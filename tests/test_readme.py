@@ -286,8 +286,7 @@ def test_the_tutorial_shows_a_table_that_is_published(root):
     assert (root / table).read_text().count(start) == 1
 
 
-def test_the_tutorial_shows_what_vitrail_why_prints(root, vitrail, monkeypatch):
-    monkeypatch.chdir(root)
+def test_the_tutorial_shows_what_vitrail_why_prints(root, vitrail):
     text = (root / "docs" / "tutorial.md").read_text()
     questions = re.findall(r"^    (vitrail why .+)$", text, re.M)
     blocks = re.findall(r"```text\n(.*?)```", text, re.DOTALL)

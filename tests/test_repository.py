@@ -1,6 +1,8 @@
 """A copy of the checkout has the files that git would have, also where there is no git."""
 
+import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -25,6 +27,19 @@ def test_what_git_ignores_is_left_out(tmp_path, repository):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("")
     (tmp_path / "slurm").symlink_to("configs/runs")
+    for name in ("data", "runs", ".snakemake"):  # may be links to another disk
+        shutil.rmtree(tmp_path / name)
+        (tmp_path / name).symlink_to("build")
     if repository:
         begin(tmp_path)
     assert sorted(files_of(tmp_path)) == sorted([*KEPT, ".gitignore", "slurm"])
+
+
+def test_tests_find_nothing_that_a_user_has_made_or_set():
+    """Neither data, runs and results, which lie in the working folder, nor settings of programs."""
+    assert not [name for name in ("data", "runs", ".snakemake") if Path(name).exists()]
+    assert [path.name for path in Path("results").iterdir()] == ["published"]
+    assert not (Path.home() / ".bashrc").exists()
+    assert not [
+        name for name in os.environ if name.startswith(("MPL", "SNAKEMAKE", "SLURM", "GIT"))
+    ]

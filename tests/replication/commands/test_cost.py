@@ -205,9 +205,8 @@ def test_the_file_has_every_model_that_a_plan_of_the_papers_prices_and_no_other(
     assert {key for key, paper in keys.items() if paper in published} <= known
 
 
-def test_its_counts_are_those_of_todays_code(root, monkeypatch):
+def test_its_counts_are_those_of_todays_code(root):
     """One recipe of each registered model at full scale is counted again."""
-    monkeypatch.chdir(root)
     written = read_counted(root)
     models = {run.recipe.model.name: run for run in catalog_of("full").extended().runs.values()}
     for run in models.values():
@@ -225,7 +224,7 @@ def test_published_weights_and_the_way_to_drop_add_nothing(root):
     assert count_model(published, 10) == count_model(plain, 10)
 
 
-def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
+def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation():
     done = subprocess.run(
         [
             *(sys.executable, "-c"),
@@ -235,7 +234,6 @@ def test_a_plan_of_segmenters_imports_neither_torch_nor_mmsegmentation(root):
         ],
         capture_output=True,
         text=True,
-        cwd=root,
     )
     assert done.stdout.splitlines()[-1:] == ["set()"], done.stderr
 

@@ -184,7 +184,6 @@ def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root
 @pytest.mark.parametrize("paper", ["position", "shift", "variance"])
 def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, scale):
     """Whatever a forward pass costs: the measures know how many they take."""
-    monkeypatch.chdir(root)
     monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: COUNTED)
     here = load_catalog(scale=scale)
     costs = Costs(here, load_devices(root)["a100"])
@@ -232,8 +231,8 @@ def test_evaluations_that_are_taken_are_not_still_to_do(vitrail, catalog):
     assert to_do == pytest.approx(all_ / 2)
 
 
-def test_published_weights_are_priced_in_hours_of_evaluation(root, monkeypatch, vitrail):
-    monkeypatch.chdir(root)
+def test_published_weights_are_priced_in_hours_of_evaluation(monkeypatch, vitrail, tracked):
+    monkeypatch.chdir(tracked)
     monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: COUNTED)
     done = vitrail("plan", "octic_published", "variance_table3", "--scale", "full")
     assert "octic_published, variance_table3 at scale full" in done.out

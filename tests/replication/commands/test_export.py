@@ -32,9 +32,8 @@ MODEL = {
 
 
 @pytest.fixture
-def run(tmp_path, root, registry, monkeypatch):
+def run(tmp_path, registry):
     """A trained run of one seed; measurements, and records of trainings, of it and of others."""
-    monkeypatch.chdir(root)
     recipe = ClassificationRecipe.model_validate(
         {
             "model": MODEL,
@@ -125,10 +124,7 @@ def test_the_configuration_is_that_of_the_training(run, tmp_path):
     assert (tmp_path / "mine" / "config.json").read_text() == path.read_text()
 
 
-def test_a_backbone_of_self_supervision_is_one_without_a_head(
-    tmp_path, root, registry, monkeypatch
-):
-    monkeypatch.chdir(root)
+def test_a_backbone_of_self_supervision_is_one_without_a_head(tmp_path, registry):
     recipe = SelfSupervisionRecipe.model_validate(SELF_SUPERVISION)
     seed = tmp_path / "run" / "seed0"
     seed.mkdir(parents=True)

@@ -183,8 +183,7 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     assert json.loads(out)["over_time_limit"] == []
 
 
-def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(root, monkeypatch, terminal):
-    monkeypatch.chdir(root)
+def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(monkeypatch, terminal):
     counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
     monkeypatch.setattr("replication.commands.cost.count_model", lambda *_: counted)
     lines = terminal("plan", "shift_table1", "--scale", "full")
@@ -264,8 +263,7 @@ def test_an_unknown_device_is_answered_with_the_closest(vitrail):
     assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
 
 
-def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root, monkeypatch):
-    monkeypatch.chdir(root)
+def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
     here = load_catalog(scale="workstation")
     costs = Costs(here, load_devices(root)["a100"])
     page = (root / "docs" / "workstation.md").read_text()

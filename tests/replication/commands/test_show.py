@@ -53,8 +53,8 @@ def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
 
 
 @pytest.mark.parametrize("options", [[], ["--why"]])
-def test_a_segmenters_files_are_told_by_length_and_digest(root, monkeypatch, vitrail, options):
-    monkeypatch.chdir(root)
+def test_a_segmenters_files_are_told_by_length_and_digest(vitrail, tracked, monkeypatch, options):
+    monkeypatch.chdir(tracked)
     name = "shift/a_swin_upernet-ade20k-circular"
     out = vitrail("show", "--recipe", name, "--scale", "full", *options).out
     files = yaml.safe_load(out)["model"]["files"]

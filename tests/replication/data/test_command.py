@@ -1,11 +1,8 @@
 import json
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).parents[3]
 
 
 def command(*arguments):
@@ -13,7 +10,6 @@ def command(*arguments):
         [sys.executable, "-m", "vitrail", "fetch", *map(str, arguments)],
         capture_output=True,
         text=True,
-        cwd=ROOT,
     )
 
 

@@ -281,8 +281,7 @@ def colours(tmp_path):
     return tmp_path
 
 
-def test_a_run_is_opened_to_classify_a_folder_by_neighbours(root, i8, colours, monkeypatch):
-    monkeypatch.chdir(root)
+def test_a_run_is_opened_to_classify_a_folder_by_neighbours(i8, colours):
     teacher, view = load_teacher(i8.folder)
     image = view(Image.open(colours / "val" / "red" / "0.png"))
     assert torch.equal(teacher(image[None]), i8.model(image[None]))

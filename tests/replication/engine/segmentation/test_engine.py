@@ -105,9 +105,8 @@ def test_validation_changes_no_bit_and_tells_what_is_measured(
 
 
 def test_what_is_exported_opens_in_mmsegs_own_api_and_sees_the_same(
-    straight, recipe, info, data_root, root, tmp_path, monkeypatch
+    straight, recipe, info, data_root, tmp_path
 ):
-    monkeypatch.chdir(root)
     shutil.copytree(straight, tmp_path / "run" / "seed0")
     export(tmp_path / "run", tmp_path / "mine", 0, None)
     files = [str(tmp_path / "mine" / name) for name in ("config.py", "mmseg.pth")]
