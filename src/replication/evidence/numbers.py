@@ -263,7 +263,7 @@ def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
         **{name: found[name] for name in ("dataset", "device")},
         "recipe": found["recipe_hash"],
         "measurement": (found["measurement"] or "")[:12],
-        "commit": short_commit(found["commit"] or ""),
+        "commit": "" if pd.isna(found["commit"]) else short_commit(found["commit"]),
         "printed in": found["source"],
     }
     if not pd.isna(found["ci_low"]):

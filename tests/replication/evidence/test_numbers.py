@@ -57,6 +57,17 @@ def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path)
     assert table.entry("C", "x").measured == Number("—")
 
 
+def test_a_number_that_was_measured_without_git_has_no_commit(build):
+    """Also beside a cell that was not measured at all, whose commit pandas does not know."""
+    artifact = build.table(build.cell(), build.cell("B", measurement=None))
+    measured = build.measured({"A/x": 90.0})
+    for record in measured.values():
+        record["provenance"]["commit"] = None
+    table = table_of(artifact, compare(artifact, measured))
+    assert "commit" not in table.entry("A", "x").facts
+    assert table.entry("A", "x").measured == Number("90.0")
+
+
 def test_a_copy_keeps_its_own_number_beside_the_name_of_the_first(build):
     artifact = build.table(build.cell("A", key="k"), build.cell("B", key="k"))
     table = table_of(artifact, compare(artifact, build.measured({"k": 5.0})))
