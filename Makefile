@@ -6,7 +6,15 @@ READY := .venv/.ready
 TOOLS := .venv/.test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check
+# Whatever pip's settings say, packages go into the environment whose pip is called.
+export PIP_USER := 0
+unexport PIP_TARGET PIP_PREFIX PIP_ROOT
+
+# An environment works at the place and with the Python that it was made for: its scripts name both.
+MADE_FOR := import sys; print(sys.prefix, "with Python %d.%d" % sys.version_info[:2])
+ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev/null | cmp -s - $(READY) || cat $(READY))
+
+.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
@@ -18,9 +26,10 @@ reproduce: $(READY)
 	@$(BIN)/snakemake all --logger vitrail --quiet host reason --config scale=$(SCALE)
 	@$(BIN)/vitrail status --scale $(SCALE)
 
+## all tests that need no SLURM, or those of TESTS
 # One thread a worker: two that share a core wait for each other.
 test: $(TOOLS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster"
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster" $(TESTS)
 
 # The tests of models and measures alone.
 test-library: $(TOOLS)
@@ -32,7 +41,7 @@ test-cluster: $(TOOLS)
 
 ## the library and its examples, with the lowest versions that pyproject.toml allows
 test-lower-bounds:
-	@PYTHON=$(PYTHON) envs/lower_bounds.sh
+	@PYTHON=$(PYTHON) bash envs/lower_bounds.sh
 
 lint: $(TOOLS)
 	@$(BIN)/ruff check .
@@ -57,7 +66,7 @@ gpu-check:
 
 ## resolve envs/requirements.in, envs/test.in and envs/docs.in anew
 lock:
-	@PYTHON=$(PYTHON) envs/lock.sh
+	@PYTHON=$(PYTHON) bash envs/lock.sh
 
 # The Pythons of pyproject.toml are those for which every package of the locks can be had.
 define CHECK_PYTHON
@@ -68,13 +77,18 @@ if not [int(n) for n in lowest.split(".")] <= list(sys.version_info[:3]) < [int(
 endef
 export CHECK_PYTHON
 
-$(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml
+elsewhere:
+	@echo "vitrail: .venv was made as $(ELSEWHERE), and works only there and with that Python; remove it, then make again: rm -rf .venv" >&2
+	@exit 2
+
+$(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml $(if $(ELSEWHERE),elsewhere)
 	@$(PYTHON) -c "$$CHECK_PYTHON"
+	@test -d slurm || { echo "vitrail: profiles and slurm are links, which this copy has lost; make them again: ln -sf workflow/profiles profiles; ln -sf workflow/profiles/slurm slurm" >&2; exit 2; }
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
-	@envs/install.sh "$(CURDIR)/$(BIN)/python"
+	@bash envs/install.sh "$(CURDIR)/$(BIN)/python"
 	@$(INSTALL) --no-build-isolation --editable .
-	@touch $@
+	@$(BIN)/python -c '$(MADE_FOR)' >$@
 
 $(TOOLS): envs/test.lock $(READY)
 	@$(INSTALL) --require-hashes -r envs/test.lock

@@ -21,8 +21,8 @@ install() {
 
 # macOS has no separate CPU build. An index that cannot be reached must not take minutes.
 if [[ $TORCH == cpu && $(uname) == Linux ]]; then
-    install --extra-index-url https://download.pytorch.org/whl/cpu --retries 1 --timeout 15 -r cpu.lock \
-        2>/dev/null || echo "the CPU build of torch cannot be had here: taking the build of PyPI, for CUDA"
+    said=$(install --extra-index-url https://download.pytorch.org/whl/cpu --retries 1 --timeout 15 -r cpu.lock 2>&1) ||
+        echo "taking torch's build of PyPI, for CUDA, as pip did not install the one for CPUs (${said##*$'\n'})"
 fi
 install -r requirements.lock
 if [[ $(uname) != Linux ]]; then

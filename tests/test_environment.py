@@ -1,7 +1,10 @@
 """The lock holds what the project asks for, and what it installs can be imported in any order."""
 
+import functools
+import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -152,6 +155,103 @@ def test_make_refuses_a_python_that_the_project_excludes(root, version, allowed)
     done = python(f"import sys; sys.version_info = (*{numbers}, 'final', 0)\n{check}", cwd=root)
     assert done.returncode == (0 if allowed else 1), done.stderr
     assert "Traceback" not in done.stderr
+
+
+PIP = """
+import os, sys
+print("pip:", os.environ.get("PIP_USER"), os.environ.get("PIP_TARGET"), flush=True)
+if "cpu.lock" in sys.argv:
+    sys.exit("WARNING: slow\\nERROR: no room")
+"""
+"""Stands for pip: it says where it would install to, and cannot install the CPU build of torch."""
+
+PYTHON = """#!/bin/sh
+case "$*" in
+    "-m venv"*)
+        "{python}" "$@" --without-pip
+        cp -r {folder}/pip .venv/lib/python*/site-packages ;;
+    *) exec "{python}" "$@" ;;
+esac
+"""
+"""A Python whose environments have that pip."""
+
+
+@pytest.fixture
+def make(tmp_path):
+    """Run make in a folder, with a pip that installs nothing."""
+    (tmp_path / "pip").mkdir()
+    (tmp_path / "pip" / "__main__.py").write_text(PIP)
+    own = tmp_path / "python"
+    own.write_text(PYTHON.format(python=sys.executable, folder=tmp_path))
+    own.chmod(0o755)
+
+    def make(folder, target, **variables):
+        environment = {**os.environ, "TORCH": "cpu", **variables}
+        command = ["make", target, f"PYTHON={own}"]
+        return subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+
+    return make
+
+
+@pytest.fixture
+def project(root, tmp_path):
+    """What make reads of a checkout in which nothing is installed."""
+    folder = tmp_path / "a project"
+    shutil.copytree(root / "envs", folder / "envs")
+    for name in ("Makefile", "pyproject.toml"):
+        shutil.copy(root / name, folder)
+    (folder / "slurm").mkdir()
+    return folder
+
+
+def test_packages_go_into_the_environment_whatever_pips_settings_say(make, project):
+    done = make(project, "install", PIP_USER="1", PIP_TARGET="elsewhere")
+    assert done.returncode == 0, done.stderr
+    said = [line for line in done.stdout.splitlines() if line.startswith("pip:")]
+    assert len(said) >= 2
+    assert {*said} == {"pip: 0 None"}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has a CPU build of its own")
+def test_why_the_cpu_build_was_not_installed_is_told_in_pips_words(make, project):
+    done = make(project, "install")
+    assert "(ERROR: no room)" in done.stdout
+
+
+def test_scripts_that_have_lost_their_modes_are_run(make, project):
+    for script in (project / "envs").glob("*.sh"):
+        script.chmod(0o644)
+    done = make(project, "install")
+    assert done.returncode == 0, done.stderr
+
+
+def test_links_that_a_copy_has_lost_are_told_before_anything_is_installed(make, project):
+    (project / "slurm").rmdir()
+    (project / "slurm").write_text("workflow/profiles/slurm")
+    done = make(project, "install")
+    assert done.returncode != 0
+    assert "ln -sf workflow/profiles/slurm slurm" in done.stderr
+    assert not (project / ".venv").exists()
+
+
+@pytest.mark.parametrize("move", [shutil.move, functools.partial(shutil.copytree, symlinks=True)])
+def test_an_environment_that_was_made_elsewhere_is_refused_with_a_remedy_that_works(
+    make, project, move
+):
+    assert make(project, "install").returncode == 0
+    again = make(project, "install")
+    assert again.returncode == 0
+    assert "pip:" not in again.stdout
+    here = project.with_name("here")
+    move(project, here)
+    refused = make(here, "test")
+    assert refused.returncode != 0
+    (said,) = [line for line in refused.stderr.splitlines() if line.startswith("vitrail: ")]
+    assert str(project / ".venv") in said
+    assert said.endswith(": rm -rf .venv")
+    shutil.rmtree(here / ".venv")
+    assert "pip:" in make(here, "install").stdout
+    assert "pip:" not in make(here, "install").stdout
 
 
 @pytest.mark.parametrize("name", ["torchvision", "timm"])
