@@ -25,13 +25,16 @@ min_version("9.0")
 
 # The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
 # on this machine and on a cluster's nodes, whether or not the environment was activated. With
-# --sdm they are those of the rules' own environment. A prefix takes the place of Snakemake's own, by which
-# a step fails whose first command in a pipe does.
+# --sdm they are those of the rules' own environment, which has the packages of the locks and not the
+# project itself: Snakemake drops the PYTHONPATH of the caller there. A prefix takes the place of
+# Snakemake's own, by which a step fails whose first command in a pipe does.
 DEPLOYED = bool(workflow.deployment_settings.deployment_method)
-if not DEPLOYED:
-    shell.prefix(
-        f"set -o pipefail; export PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH; "
-    )
+SEARCHED = (
+    f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir, 'src')))}"
+    if DEPLOYED
+    else f"PATH={shlex.quote(str(Path(sys.executable).parent))}:$PATH"
+)
+shell.prefix(f"set -o pipefail; export {SEARCHED}; ")
 
 # A training allocates and frees the same large tensors in every step. With huge pages the kernel maps
 # that memory faster. The bits are the same; other C libraries ignore the variable, and a value that is
@@ -60,6 +63,12 @@ try:
     SETTINGS = schema.parse(Settings, config, "configs/default.yaml with --config")
 except VitrailError as error:
     stop(error)
+
+if not Path(workflow.basedir, "slurm").is_dir():
+    stop(
+        "profiles and slurm are links, which this copy of the project has lost; make them again: "
+        "ln -sf workflow/profiles profiles; ln -sf workflow/profiles/slurm slurm"
+    )
 
 RUNS = Path(SETTINGS.runs_root)
 

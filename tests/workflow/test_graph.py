@@ -335,6 +335,77 @@ def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
     assert "Traceback" not in done.stderr
 
 
+def test_a_scale_for_gpus_is_refused_before_any_job_starts_where_there_is_none(made, monkeypatch):
+    """Also before data are fetched; what computes nothing is made."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    gpus = ("--config", "scale=smoke", "runs_root=new/runs", "data_root=new/data")
+    receipt = "new/data/.verified/digits.json"
+    with made.changed("configs/scales/smoke.yaml", lambda text: f"{text}\ndevice: cuda\n"):
+        refused = made.snakemake("template_table1", *gpus)
+        assert refused.returncode == 2
+        assert "vitrail: device 'cuda'" in refused.stderr
+        assert "Traceback" not in refused.stderr
+        assert not (made.path / receipt).exists()
+        fetched = made.snakemake(receipt, *gpus)
+    assert fetched.returncode == 0, fetched.stderr
+    assert (made.path / receipt).is_file()
+
+
+def test_where_a_table_is_is_told_only_if_it_was_made(made):
+    options = ("--config", "scale=smoke", "results_root=until", "runs_root=until/runs")
+    part = made.snakemake("template_table1", "--until", "benchmark", *options)
+    assert part.returncode == 0, part.stderr
+    assert "template_table1 is in" not in part.stderr
+    whole = made.snakemake("template_table1", *options)
+    assert "template_table1 is in until/smoke/template/table1.md" in whole.stderr
+
+
+def test_a_copy_that_has_lost_its_links_is_told_how_to_make_them_again(make_checkout):
+    checkout = make_checkout()
+    for name in ("profiles", "slurm"):
+        link = checkout.path / name
+        text = os.readlink(link)
+        link.unlink()
+        link.write_text(text)
+    lost = checkout.snakemake("-n", "template_table1", *SMOKE)
+    assert lost.returncode == 2
+    (told,) = [line for line in lost.stderr.splitlines() if line.startswith("vitrail: ")]
+    remedy = told.partition("make them again: ")[2]
+    subprocess.run(remedy, shell=True, cwd=checkout.path, check=True)
+    assert checkout.planned("template_table1", *SMOKE)["table"] == 1
+
+
+CONDA = """#!/bin/sh
+case "$1 $2" in
+    "info --json") echo '{{"conda_prefix": "{prefix}", "platform": "linux-64"}}' ;;
+    "--version ") echo conda 24.11.1 ;;
+    "config --get") echo '{{"get": {{"channel_priority": "strict"}}}}' ;;
+    "env create")
+        for folder; do :; done  # the last argument
+        mkdir -p "$folder/bin"
+        printf '#!/bin/sh\\necho "$PYTHONPATH" >"{prefix}/searched"\\nexec "{python}" "$@"\\n' \
+            >"$folder/bin/python"
+        chmod +x "$folder/bin/python" ;;
+esac
+"""
+
+
+def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_path, monkeypatch):
+    """Snakemake drops the caller's PYTHONPATH there; the environment has the locks' packages."""
+    checkout = make_checkout()
+    (tmp_path / "bin").mkdir()
+    conda, activate = (tmp_path / "bin" / name for name in ("conda", "activate"))
+    conda.write_text(CONDA.format(prefix=tmp_path, python=sys.executable))
+    conda.chmod(0o755)
+    activate.write_text('export PATH="$1/bin:$PATH"\n')
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    receipt = "data/.verified/digits.json"
+    done = checkout.snakemake(receipt, "--sdm", "conda", *SMOKE)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert (checkout.path / receipt).is_file()
+    assert (tmp_path / "searched").read_text() == f"{checkout.path / 'src'}\n"
+
+
 def test_missing_data_is_told_before_any_job_starts(checkout):
     done = checkout.snakemake("variance_table5", "--config", "scale=full")
     assert done.returncode == 2

@@ -39,10 +39,18 @@ onstart:
 
     planned = [CATALOG.node(Path(output)) for output in NEEDS]
     wanted = {path for node in planned for path in node.inputs}
-    asked = [job.resources for job in workflow.dag.needrun_jobs()]
+    due = {Path(file) for job in workflow.dag.needrun_jobs() for file in job.output}
+    alone = workflow.local_exec and not DEPLOYED and not SETTINGS.allocation
+    devices = {getattr(node, "device", "cpu") for node in planned if node.output in due} - {"cpu"}
     try:
-        # Nor is a GPU asked for that the installed torch cannot use.
-        if CATALOG.scale.device != "cpu" and any(r.get("gpu") or r.get("gres") for r in asked):
+        # What a GPU computes is refused before the data for it are fetched: here where there is
+        # none, and for other machines where the installed torch could use none.
+        if devices and alone:
+            from vitrail.factory import torch_device
+
+            for device in sorted(devices):
+                torch_device(device)
+        elif devices and not DEPLOYED:
             require_gpu_build()
         for name, info in CATALOG.datasets.items():
             receipt = CATALOG.receipt_of(name)
@@ -69,14 +77,14 @@ onstart:
     # What runs here imports torch and the rest once, in a process that the jobs are forked from. To
     # start it takes what two or three jobs take; CUDA would not survive the fork.
     jobs = len(list(workflow.dag.needrun_jobs()))
-    alone = workflow.local_exec and not DEPLOYED and not SETTINGS.allocation
     if alone and CATALOG.scale.device == "cpu" and jobs > 4:
         global FORK_SERVER  # which ends when nothing refers to it
         FORK_SERVER = fork_server.start()
 
 
 onsuccess:
-    # Where the result is, as the last line.
+    # Where the result is, as the last line; with --until it may not be there.
     for name in GIVEN.targets or ["all"]:
-        if (target := TARGETS.get(name)) and target.files:
+        target = TARGETS.get(name)
+        if target and target.files and all(file.exists() for file in target.files):
             print(f"vitrail: {name} is in {CATALOG.place_of(target)}", file=sys.stderr)
