@@ -57,12 +57,18 @@ def test_the_targets_of_make_exist(workflows, root):
     commands = [
         step["run"] for job in jobs(workflows).values() for step in job["steps"] if "run" in step
     ]
+    assert ".ci/run" in commands
+    commands.append((root / ".ci" / "run").read_text())
     asked = {
         target
         for command in commands
-        for target in re.findall(r"^make ([\w-]+)", command, re.MULTILINE)
+        for target in re.findall(r"^(?:as_a_new_user )?make ([\w-]+)", command, re.MULTILINE)
     }
-    assert {"test", "lint", "docs", "test-cluster", "test-lower-bounds"} <= asked <= targets
+    assert (
+        {"test", "reproduce", "lint", "docs", "test-cluster", "test-lower-bounds"}
+        <= asked
+        <= targets
+    )
 
 
 def test_the_pythons_are_those_that_the_project_allows(workflows, root):
