@@ -47,7 +47,7 @@ def pytest_configure(config):
     for name in [name for name in os.environ if not OF_THE_MACHINE.fullmatch(name)]:
         del os.environ[name]
     home = Path(tempfile.mkdtemp(prefix="vitrail-home-"))
-    config.add_cleanup(lambda: shutil.rmtree(home))
+    config.add_cleanup(lambda: shutil.rmtree(home, ignore_errors=True))
     (home / ".gitconfig").write_text("[safe]\n\tdirectory = *\n")  # a checkout may be another's
     os.environ["HOME"] = str(home)
     config.option.loadscopereorder = False  # xdist would begin with the modules of most tests

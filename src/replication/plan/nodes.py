@@ -467,6 +467,4 @@ def _content(path: Path) -> Any:
 
 
 def _no_node(path: Path, error: Exception) -> VitrailError:
-    return VitrailError(
-        f"{path} is no node ({type(error).__name__}: {error}); {PLAN_AGAIN}"
-    )
+    return VitrailError(f"{path} is no node ({type(error).__name__}: {error}); {PLAN_AGAIN}")
