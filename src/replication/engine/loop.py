@@ -138,7 +138,7 @@ class TrainingLoop(RunFolder):
             )
         saved_at = time.monotonic()
         with (
-            closing(stream),  # however it ends: workers that are shielded outlive its process
+            closing(stream),  # ends its workers
             Interruption() as interruption,
             Journal(
                 run.folder,

@@ -113,6 +113,8 @@ class Team:
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
+# Without `sigwaitinfo`, as on macOS, a worker does not learn who sent SIGTERM (`prepare_worker`).
+SHIELDED = SIGNALS if hasattr(signal, "sigwaitinfo") else (signal.SIGUSR1, signal.SIGINT)
 
 
 class Interruption(ExitStack):
@@ -141,9 +143,9 @@ def shielded() -> Iterator[None]:
     """Let processes that start within the block never see these signals.
 
     A cluster signals every process of a training. A loader's worker that died of it would take the
-    training down in the middle of a step; it is the training that ends its workers.
+    training down in the middle of a step; only the training ends its workers (`prepare_worker`).
     """
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)
     try:
         yield
     finally:

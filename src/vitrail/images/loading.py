@@ -25,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitrail.errors import VitrailError
 from vitrail.images.counting import require_batches, steps_per_epoch
+from vitrail.images.workers import prepare_worker
 
 if TYPE_CHECKING:
     from vitrail.images.transforms import Transform
@@ -204,6 +205,7 @@ def micro_batches(
         num_workers=workers,
         pin_memory=pin_memory,
         generator=torch.Generator(),  # else every epoch draws from the global generator
+        worker_init_fn=prepare_worker,
     )
     return (
         MicroBatch(step, index, images, labels)
@@ -216,7 +218,11 @@ def eval_loader(
 ) -> DataLoader[tuple[Tensor, int]]:
     """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short."""
     return DataLoader(
-        samples, batch_size=batch_size, num_workers=workers, generator=torch.Generator()
+        samples,
+        batch_size=batch_size,
+        num_workers=workers,
+        generator=torch.Generator(),
+        worker_init_fn=prepare_worker,
     )
 
 

@@ -360,29 +360,67 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
     assert same_weights(straight, run(recipe))
 
 
-def test_a_training_that_fails_ends_with_its_workers(make_recipe, info, tmp_path):
-    diverging = {"optimizer": {"lr": 1e30, "clip_grad": None}, "schedule": {"epochs": 20}}
-    recipe = make_recipe(diverging)
-    given = [recipe.model_dump(mode="json"), info.model_dump(mode="json"), str(tmp_path)]
-    code = (
-        "import json, sys\n"
-        "from pathlib import Path\n"
-        "from replication.plan.datasets import DatasetInfo\n"
-        "from replication.engine.recipes.classification import ClassificationRecipe\n"
-        "from replication.engine.engine import TrainingRun\n"
-        "from replication.engine.loop import train\n"
-        "recipe, info, folder = map(json.loads, sys.argv[1:])\n"
-        "train(TrainingRun(ClassificationRecipe.model_validate(recipe), 0, Path(folder, 'run'),\n"
-        "          DatasetInfo.model_validate(info), Path(folder), workers=2))\n"
-    )
+WITH_WORKERS = """
+import json, os, signal, sys
+from pathlib import Path
+from torch.utils.data import get_worker_info
+from replication.engine import validation
+from replication.engine.engine import TrainingRun
+from replication.engine.loop import train
+from replication.engine.recipes.classification import ClassificationRecipe
+from replication.plan.datasets import DatasetInfo
+from vitrail.images.keeping import KeptSamples
+from vitrail.images.loading import EvaluationSamples
+
+def in_workers(samples, method, failure):
+    fetch = getattr(samples, method)
+
+    def failing(self, wanted):
+        worker = get_worker_info()
+        if worker is not None and worker.id == 0:  # the other one has still to end
+            failure()
+        return fetch(self, wanted)
+
+    setattr(samples, method, failing)
+
+def is_killed():
+    os.kill(os.getpid(), signal.SIGKILL)
+
+def raises(*_):
+    raise RuntimeError("it is broken")
+
+recipe, info, folder, injected = map(json.loads, sys.argv[1:])
+exec(injected)
+train(TrainingRun(ClassificationRecipe.model_validate(recipe), 0, Path(folder, "run"),
+      DatasetInfo.model_validate(info), Path(folder), workers=2, validate_every=1))
+"""
+DIVERGING = {"optimizer": {"lr": 1e30, "clip_grad": None}, "schedule": {"epochs": 20}}
+
+
+@pytest.mark.parametrize(
+    ("delta", "injected", "told"),
+    [
+        (DIVERGING, "", "the loss is nan"),
+        ({}, "in_workers(KeptSamples, '__getitems__', is_killed)", "Killed"),
+        ({}, "in_workers(KeptSamples, '__getitems__', raises)", "it is broken"),
+        ({}, "in_workers(EvaluationSamples, '__getitem__', raises)", "it is broken"),
+        ({}, "validation.hits = raises", "it is broken"),
+    ],
+)
+def test_a_training_that_fails_ends_with_its_workers(
+    make_recipe, info, tmp_path, delta, injected, told
+):
+    recipe = make_recipe(delta).model_dump(mode="json")
+    given = [recipe, info.model_dump(mode="json"), str(tmp_path), injected]
     done = subprocess.run(
-        [sys.executable, "-c", code, *map(json.dumps, given)],
+        [sys.executable, "-c", WITH_WORKERS, *map(json.dumps, given)],
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
     )
-    assert "the loss is nan" in done.stderr
+    assert done.returncode == 1
+    assert told in done.stderr
 
 
 def test_the_rate_told_with_a_fault_is_that_of_its_step_though_losses_are_read_later(

@@ -295,6 +295,6 @@ def _count_samples(config: Config, seed: int, batch: int, workers: int) -> None:
         "num_workers": workers,
         "persistent_workers": False,
         "sampler": {"type": "CountedSampler", "batch_size": batch},
-        "worker_init_fn": {"type": "ignore_signals"},
+        "worker_init_fn": {"type": "prepare_shielded_worker"},
         "dataset": {"type": "CountedDataset", "dataset": loader.dataset, "seed": seed},
     }

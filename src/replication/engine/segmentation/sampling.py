@@ -18,9 +18,10 @@ from mmengine.registry import FUNCTIONS
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
-from replication.engine.team import SIGNALS
+from replication.engine.team import SHIELDED
 from vitrail.errors import VitrailError, first_line
 from vitrail.images.decoding import read_image, read_mask
+from vitrail.images.workers import prepare_worker
 from vitrail.seeding import derive, seed_everything
 
 
@@ -75,9 +76,10 @@ class CountedDataset(Dataset[Any]):
 
 
 @FUNCTIONS.register_module()
-def ignore_signals(worker_id: int, **told: Any) -> None:
+def prepare_shielded_worker(worker_id: int, **told: Any) -> None:
     """Make a loader's worker ignore the signals that ask the training to stop and save."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+    signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)
+    prepare_worker(worker_id)
 
 
 def read_sample(dataset: Any, index: int) -> Any:

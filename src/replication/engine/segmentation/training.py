@@ -8,7 +8,6 @@ it had, and all else follows from the seed and the step's number: on a CPU it en
 from __future__ import annotations
 
 import io
-import sys
 import tempfile
 import time
 import traceback
@@ -127,9 +126,8 @@ class _SegmentationLoop(RunFolder, Hook):
                     f"{team.device} has too little memory for {size // team.world} "
                     "images: start more processes or lower batch.size"
                 ) from None
-            finally:  # ends the workers, which would not end by a signal; an error holds on to them
-                runner.train_loop.dataloader_iterator = None
-                traceback.clear_frames(sys.exc_info()[2])
+            finally:
+                runner.train_loop.dataloader_iterator = None  # ends its workers
             if self.signal:
                 self.journal.say(f"stopped by signal {self.signal}; step {self.done} is saved")
                 raise SystemExit(128 + self.signal)

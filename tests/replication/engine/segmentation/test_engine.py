@@ -191,6 +191,25 @@ def test_a_killed_run_resumes_at_its_last_checkpoint(
     assert same(weights_of(straight), weights_of(folder))
 
 
+def test_a_training_whose_worker_fails_ends(recipe, info, data_root, tmp_path):
+    broken = (
+        "from replication.engine.segmentation import sampling\n"
+        "def read_sample(*_): raise RuntimeError('it is broken')\n"
+        "sampling.read_sample = read_sample\n"
+    )
+    given = [recipe.model_dump(mode="json"), info.model_dump(mode="json")]
+    paths = [str(tmp_path / "run"), str(data_root)]
+    done = subprocess.run(
+        [sys.executable, "-c", broken + SCRIPT, *map(json.dumps, [*given, *paths])],
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert "it is broken" in done.stderr
+
+
 def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
     parse, calls = EncoderDecoder.parse_losses, []
 
