@@ -16,11 +16,13 @@ import yaml
 from safetensors.torch import load_file
 
 from replication.plan.nodes import RenderingNode
+from replication.plan.recipe import short_hash
 from replication.plan.schema import as_yaml, read_yaml
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
 SMOKE = ("--config", "scale=smoke")
+FETCHED = f"runs/data-{short_hash('data')}"
 HOSTILE = "a b\"$(touch x)`touch x`'ü"  # as a folder's name, in which a shell sees commands
 AT_LAPTOP = (
     *("--config", "scale=laptop", f"data_root={HOSTILE}/data"),
@@ -161,15 +163,23 @@ def test_a_download_that_fails_fails_its_step(checkout):
     """Also though its words go through a pipe, to the terminal and to the log."""
     path = checkout.path / "configs" / "datasets.yaml"
     path.write_text(re.sub(r"https\S+(cifar-10-python)", r"file:///nowhere/\1", path.read_text()))
-    receipt = "data/.verified/cifar10.json"
+    receipt = f"{FETCHED}/cifar10.json"
     done = checkout.snakemake(receipt, "--config", "scale=full", "--retries", "0")
     assert done.returncode == 1
     assert "cannot download" in done.stderr
     assert "completed successfully" not in done.stderr
 
 
+def test_nothing_is_written_into_the_folder_of_the_data_for_a_bundled_dataset(checkout):
+    root = "Makefile/data"  # below a file nobody can write
+    receipt = f"runs/data-{short_hash(root)}/digits.json"
+    done = checkout.snakemake(receipt, "--config", "scale=smoke", f"data_root={root}")
+    assert done.returncode == 0, done.stderr
+    assert (checkout.path / receipt).is_file()
+
+
 def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
-    planned = checkout.planned("data/.verified/cifar10-position.json", "--config", "scale=full")
+    planned = checkout.planned(f"{FETCHED}/cifar10-position.json", "--config", "scale=full")
     assert planned == {"fetch_dataset": 2, "total": 2}
 
 

@@ -10,6 +10,8 @@ import pytest
 import yaml
 import yte
 
+from replication.plan.recipe import short_hash
+
 PROFILES = "workflow/profiles"
 SLURM = ("--profile", "slurm")
 ALLOCATION = (
@@ -226,8 +228,9 @@ def test_the_default_profile_overrides_nothing_of_the_slurm_profile(root, monkey
 
 def test_jobs_use_the_python_that_runs_snakemake(checkout):
     """`.venv/bin/snakemake` needs no activated environment."""
+    receipt = f"runs/data-{short_hash('data')}/digits.json"
     done = subprocess.run(
-        [sys.executable, "-m", "snakemake", "data/.verified/digits.json"],
+        [sys.executable, "-m", "snakemake", receipt],
         cwd=checkout.path,
         env={"PATH": "/usr/bin:/bin", "HOME": os.environ["HOME"], "PYTHONPATH": "src"},
         capture_output=True,
@@ -235,4 +238,4 @@ def test_jobs_use_the_python_that_runs_snakemake(checkout):
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert (checkout.path / "data/.verified/digits.json").is_file()
+    assert (checkout.path / receipt).is_file()

@@ -8,14 +8,14 @@ rule fetch_dataset:
     output:
         str(CATALOG.receipt_of("{dataset}")),
     log:
-        str(CATALOG.data_root / "logs" / "{dataset}.log"),
+        str(CATALOG.fetched / "logs" / "{dataset}.log"),
     benchmark:
-        str(CATALOG.data_root / "logs" / "{dataset}.tsv")
+        str(CATALOG.fetched / "logs" / "{dataset}.tsv")
     localrule: True
     conda:
         "../../envs/environment.yml"
     params:
-        data=lambda wildcards, output: Path(output[0]).parents[1],
+        data=str(DATA),
         made_of=lambda wildcards: CATALOG.made_of(wildcards.dataset),
     # A download tells on the terminal, too, which mirror failed and how long it waits.
     shell:
@@ -28,9 +28,9 @@ rule fetch_weights:
     output:
         str(CATALOG.weights_of("{name}")),
     log:
-        str(CATALOG.data_root / "logs" / "{name}.log"),
+        str(CATALOG.fetched / "logs" / "{name}.log"),
     benchmark:
-        str(CATALOG.data_root / "logs" / "{name}.tsv")
+        str(CATALOG.fetched / "logs" / "{name}.tsv")
     localrule: True
     conda:
         "../../envs/environment.yml"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
@@ -146,8 +147,7 @@ def _hardware(catalog: Catalog) -> dict[str, Any]:
     free = {}
     absent = []
     for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
-        places = (folder.absolute(), *folder.absolute().parents)  # the closest one that exists
-        free[str(folder)] = shutil.disk_usage(next(filter(Path.exists, places))).free
+        free[str(folder)] = shutil.disk_usage(_closest(folder)).free
         if not folder.exists():
             absent.append(str(folder))
     return {
@@ -219,6 +219,35 @@ def _missing(
     for dataset in record["data"]:
         if dataset["fault"]:
             yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
+    yield from _missing_permissions(record, catalog)
+
+
+def _missing_permissions(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
+    """Say if the data root cannot be written, and what would have to be written into it."""
+    written = [
+        need["name"]
+        for need in (*record["data"], *record["weights"])
+        if need["state"].startswith("to download") or _is_to_make(need["name"], catalog)
+    ]
+    root = catalog.data_root
+    place = _closest(root)
+    if written and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        yield (
+            f"permission to write in {root}, for {', '.join(written)}; set data_root to a folder "
+            f"of your own, with links to what is there: ln -s {shlex.quote(str(root.absolute()))}/*"
+            " FOLDER/"
+        )
+
+
+def _is_to_make(name: str, catalog: Catalog) -> bool:
+    """Whether the graph makes a dataset, which it does once even if its folder is there."""
+    made = name in catalog.datasets and catalog.datasets[name].source == "made"
+    return made and not catalog.receipt_of(name).exists()
+
+
+def _closest(folder: Path) -> Path:
+    """The folder, or the closest one above it that exists."""
+    return next(filter(Path.exists, (folder.absolute(), *folder.absolute().parents)))
 
 
 def _missing_for_gpus(root: Path) -> Iterator[str]:

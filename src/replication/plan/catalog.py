@@ -628,7 +628,15 @@ class Catalog:
 
     def receipt_of(self, dataset: str) -> Path:
         """The file that says that a dataset is there and sound."""
-        return self.data_root / ".verified" / f"{dataset}.json"
+        return self.fetched / f"{dataset}.json"
+
+    @property
+    def fetched(self) -> Path:
+        """The folder of receipts and logs of what is fetched, one for each data root.
+
+        It lies below the runs, since the data root may be a folder of others, which is only read.
+        """
+        return self.runs_root / f"data-{short_hash(str(self.data_root))}"
 
     def made_of(self, dataset: str) -> str:
         """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""

@@ -28,9 +28,11 @@ def doctor(vitrail, checkout):
 def test_a_scale_on_bundled_data_needs_nothing_more(doctor, checkout):
     recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
     recipes.write_text(recipes.read_text().replace("pretrained: true", "pretrained: false"))
-    done = doctor("--scale", "smoke")
-    assert done.code == 0
-    assert "Nothing is missing for scale smoke" in done.out
+    (checkout / "file").touch()  # nobody can make a folder below it
+    for data in ("data", "file/data"):
+        done = doctor("--scale", "smoke", "--data", data)
+        assert done.code == 0
+        assert "Nothing is missing for scale smoke" in done.out
 
 
 def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doctor):
@@ -136,6 +138,15 @@ def test_a_build_of_torch_for_cpus_is_missing_where_trainings_run_on_gpus(
     monkeypatch.setattr(torch.version, "cuda", None)
     done = vitrail("doctor", "table1", "--scale", "full")
     assert (done.code, "make install TORCH=cuda" in done.out) == (1, True)
+
+
+def test_a_data_root_that_cannot_be_written_is_missing_where_a_dataset_is_downloaded(
+    papers, vitrail
+):
+    for data, code in (("data", 0), ("new", 0), ("file/data", 1)):
+        (papers / "file").touch()  # nobody can make a folder below it
+        done = vitrail("doctor", "table1", "--scale", "full", "--data", data)
+        assert (done.code, "permission to write in file/data" in done.out) == (code, code == 1)
 
 
 def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
