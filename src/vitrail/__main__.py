@@ -49,6 +49,8 @@ def run() -> None:
 
     shorten_socket_paths()
     forbid_code_in_weights()
+    # A notebook names its own backend, which matplotlib may not find here; figures need none.
+    os.environ.pop("MPLBACKEND", None)
     for package in PACKAGES:
         for name in import_module(f"{package}.commands").MODULES:
             import_module(f"{package}.commands.{name}")

@@ -63,15 +63,18 @@ def figure(
     aspect: float = 0.7,
     rows: int = 1,
     columns: int = 1,
+    settings: Mapping[str, Any] | None = None,
     **subplots: Any,
 ) -> tuple[Figure, Any]:
     """Return a styled figure and its axes (an array of them if there are several).
 
     It is as wide as a column of a two-column paper, or as the text; `aspect` is height over width.
-    `subplots` go to `Figure.subplots`, such as ``sharey=True``.
+    `settings` are laid over the style, and `subplots` go to `Figure.subplots`, such as
+    ``sharey=True``. What a matplotlibrc of the user says does not count.
     """
     # For the whole process, as what is drawn on the axes later must follow it too.
-    mpl.rcParams.update(STYLE)
+    mpl.rcdefaults()
+    mpl.rcParams.update({**STYLE, **(settings or {})})
     inches = WIDTHS[width]
     fig = Figure(figsize=(inches, inches * aspect), layout="constrained")
     return fig, fig.subplots(rows, columns, **subplots)

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from matplotlib import rc_context
 from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 
@@ -31,12 +30,9 @@ def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None
         VitrailError: the folder cannot be written to.
     """
     # Names of folders and models may have dollar signs, which are no mathematics.
-    with rc_context({"text.parse_math": False}):
-        _draw(parts, title, origin, stem)
-
-
-def _draw(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None:
-    fig, axes = figure("text", aspect=0.9, rows=2, columns=2, height_ratios=(1, 0.8))
+    plain = {"text.parse_math": False}
+    shape: Any = {"aspect": 0.9, "rows": 2, "columns": 2, "height_ratios": (1, 0.8)}
+    fig, axes = figure("text", settings=plain, **shape)
     _bars(axes[0, 0], "Shifted", parts["Circular shifts"], parts["Standard shifts"])
     _bars(axes[0, 1], "Turned and mirrored", parts["Turns and mirrors"])
     _position(axes[1, 0], parts["P-SHAP"])

@@ -1,7 +1,10 @@
 """The curves of a run are those of its logs, epoch by epoch."""
 
 import json
+import os
 import re
+import subprocess
+import sys
 
 import pandas as pd
 import pytest
@@ -58,6 +61,22 @@ def test_each_seed_is_a_line_of_each_panel(tmp_path):
     for words in ("training loss", "learning rate", "top1 on validation", "seed 2", "seed 10"):
         assert words in drawn
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
+
+
+def test_neither_a_matplotlibrc_nor_the_backend_of_a_notebook_changes_a_figure(tmp_path):
+    (tmp_path / "matplotlibrc").write_text("axes.facecolor: grey\nxtick.direction: in\n")
+    for folder in (tmp_path / "own" / "run", tmp_path / "plain" / "run"):
+        write_log(folder / "seed0", [entry(100, 2.0), entry(200, 1.0)])
+    subprocess.run(
+        [sys.executable, "-m", "vitrail", "curves", "own/run"],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "module://not_installed.backend"},
+        check=True,
+    )
+    draw(tmp_path / "plain" / "run")
+    for kind in ("svg", "png"):
+        drawn = [(tmp_path / name / "run" / f"curves.{kind}") for name in ("own", "plain")]
+        assert drawn[0].read_bytes() == drawn[1].read_bytes()
 
 
 def test_a_folder_that_is_no_seed_is_passed_over(tmp_path):
