@@ -119,7 +119,9 @@ def newest_step(folder: Path) -> int:
 
 def results(folder: Path) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
     """The bytes of all weights, those of kept teachers among them, and the losses in the log."""
-    entries = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    entries = [
+        json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+    ]
     losses = [(entry["step"], entry["loss"]) for entry in entries]
     weights = {str(file.relative_to(folder)): file for file in folder.rglob("*.safetensors")}
     return {name: file.read_bytes() for name, file in weights.items()}, losses

@@ -121,4 +121,6 @@ def _nothing_required(schema: Any) -> Any:
 if __name__ == "__main__":
     FOLDER.mkdir(exist_ok=True)
     for name, schema in schemas().items():
-        (FOLDER / f"{name}.schema.json").write_text(json.dumps(schema, indent=2) + "\n")
+        (FOLDER / f"{name}.schema.json").write_text(
+            json.dumps(schema, indent=2) + "\n", encoding="utf-8"
+        )

@@ -8,7 +8,9 @@ completion and the steps that need none of them start at once.
 
 from __future__ import annotations
 
+import io
 import os
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -49,6 +51,8 @@ def run() -> None:
 
     shorten_socket_paths()
     forbid_code_in_weights()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not have the letter of a name
+        sys.stdout.reconfigure(errors="replace")
     # A notebook names its own backend, which matplotlib may not find here; figures need none.
     os.environ.pop("MPLBACKEND", None)
     for package in PACKAGES:

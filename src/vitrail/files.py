@@ -88,7 +88,7 @@ def lock(path: Path) -> Iterator[None]:
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        file = path.open("w")
+        file = path.open("w", encoding="utf-8")
     except OSError as error:
         raise VitrailError(
             f"cannot write to {path.parent} ({error.strerror or error}): correct its permissions "

@@ -131,7 +131,7 @@ def device_name(device: str) -> str:
 def _processor() -> str:
     """Return the processor's model name; only Linux tells it in a file."""
     with suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
                 return line.partition(":")[2].strip()
     return platform.processor() or platform.machine()
@@ -143,7 +143,9 @@ def _git(*arguments: str) -> str | None:
         return None
     command = ["git", "-C", str(checkout()), *arguments]
     try:
-        answer = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+        answer = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", check=True, timeout=30
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     return answer.stdout.rstrip("\n")

@@ -80,3 +80,16 @@ def test_without_typer_the_program_is_one_sentence(library_alone):
     assert done.returncode == 2
     assert done.stderr.startswith("vitrail: the command needs typer; ")
     assert done.stderr.endswith(": pip install '.[cli]'\n")
+
+
+def test_a_locale_without_a_paper_s_letters_keeps_no_command_from_working(root):
+    """Files are read as UTF-8, and what cannot be printed is replaced."""
+    ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+    done = subprocess.run(
+        [sys.executable, "-m", "vitrail", "show", "octic_table5", "--scale", "smoke"],
+        cwd=root,
+        env={**os.environ, **ascii_only, "PYTHONIOENCODING": "ascii:strict"},
+        capture_output=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

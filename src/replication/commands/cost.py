@@ -281,7 +281,7 @@ def read_counted(root: Path) -> dict[str, ModelCost]:
     if not path.is_file():
         return {}
     try:
-        rows = csv.DictReader(path.read_text().splitlines())
+        rows = csv.DictReader(path.read_text(encoding="utf-8").splitlines())
         counted = {
             row["key"]: [int(row[field.name]) for field in fields(ModelCost)] for row in rows
         }
@@ -301,7 +301,7 @@ def write_counted(catalogs: Iterable[Catalog]) -> None:
             key = model_key(recipe, run.info.classes)
             if key not in rows:
                 rows[key] = (key, name, *astuple(count_model(recipe, run.info.classes)))
-    with (catalog.root / COUNTED).open("w", newline="") as file:
+    with (catalog.root / COUNTED).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("key", "recipe", *(field.name for field in fields(ModelCost))))
         writer.writerows(rows.values())
@@ -345,7 +345,9 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
             trained |= {seed_folder(path.parent, seed): facts[seed] for seed in facts}
     for folder, facts in trained.items():
         try:
-            entries = map(json.loads, (folder / "log.jsonl").read_text().splitlines())
+            entries = map(
+                json.loads, (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+            )
             logged = [
                 entry["images_per_second"] for entry in entries if "images_per_second" in entry
             ]

@@ -102,7 +102,7 @@ def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
         VitrailError: there is no lock.
     """
     try:
-        text = lock.read_text()
+        text = lock.read_text(encoding="utf-8")
     except OSError:
         raise VitrailError(f"cannot read {lock}; run this from the project's root") from None
     for name, locked in PINNED.findall(text):

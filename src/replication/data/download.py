@@ -118,7 +118,9 @@ def _append(url: str, file: File, part: Path) -> tuple[str, bool]:
     command += ["--write-out", "%{http_code} %{errormsg}", "--url", url]
     try:
         # Signals as Python has them: a file that outgrows the user's limit is a failing write.
-        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, restore_signals=False)
+        done = subprocess.run(
+            command, stdout=subprocess.PIPE, errors="replace", restore_signals=False
+        )
     except FileNotFoundError:
         raise VitrailError(
             f"cannot download {file.name}, as curl is not installed: install it, or place the file "

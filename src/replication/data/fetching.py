@@ -88,7 +88,7 @@ def _note(folder: Path, info: DatasetInfo) -> Path:
 def _noted(note: Path, digests: Mapping[str, list[str]]) -> dict[str, list[str]]:
     """Read such a note; without one it would be `digests`, and a damaged one says nothing."""
     try:
-        found: Any = json.loads(note.read_text())
+        found: Any = json.loads(note.read_text(encoding="utf-8"))
     except FileNotFoundError:
         return dict(digests)
     except (OSError, ValueError):

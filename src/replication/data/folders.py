@@ -72,7 +72,7 @@ def bmc(folder: Path, split: Split) -> Subset[Any]:
     Validation images are those that DinoBloom (Koch et al., 2024) holds out: ``bm_test.csv`` of
     its code has a path and a class in each line, and images have names of their own.
     """
-    lines = (folder / "bmc" / "bm_test.csv").read_text().splitlines()[1:]
+    lines = (folder / "bmc" / "bm_test.csv").read_text(encoding="utf-8").splitlines()[1:]
     held_out = {Path(line.partition(",")[0]).name for line in lines}
     cells = datasets.ImageFolder(folder / "bmc" / "BM_cytomorphology_data", loader=read_image)
     chosen = (Path(path).name in held_out for path, _ in cells.samples)

@@ -32,7 +32,7 @@ def labels_from_devkit(devkit: Path) -> list[str]:
     try:
         synsets = loadmat(meta, squeeze_me=True)["synsets"]
         by_number = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
-        return [by_number[int(number)] for number in truth.read_text().split()]
+        return [by_number[int(number)] for number in truth.read_text(encoding="utf-8").split()]
     except Exception as error:  # a .mat file fails in as many ways as it has bytes
         raise VitrailError(
             f"{devkit} is damaged or not the development kit of ILSVRC 2012 "

@@ -148,7 +148,7 @@ def _write_bmc(folder: Path, labels: Labels, paint: Picture) -> None:
         lines += [f"test/{name}/{name}_{number:05d}.jpg,{name}"] * held_out
         file = base / "BM_cytomorphology_data" / name / "0001-1000" / f"{name}_{number:05d}.jpg"
         _write_image(file, paint(label))
-    (base / "bm_test.csv").write_text("\n".join(lines))
+    (base / "bm_test.csv").write_text("\n".join(lines), encoding="utf-8")
 
 
 def _write_dinobloom(folder: Path, labels: Labels, paint: Picture) -> None:

@@ -100,7 +100,7 @@ class Checkpoints:
     def _fault(self, path: Path) -> str | None:
         """Say what is wrong with a checkpoint's bytes, None if nothing is."""
         try:
-            seal = json.loads(path.with_suffix(".json").read_text())
+            seal = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
             owner = {key: seal[key] for key in self._owner}
             size, digest = seal["bytes"], seal["sha256"]
         except (OSError, ValueError, KeyError, TypeError):

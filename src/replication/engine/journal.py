@@ -107,7 +107,10 @@ class Journal:
     def _write(self, step: int, told: Mapping[str, float]) -> None:
         entry = {"step": step, "epoch": round(step / self._steps_per_epoch, 4), **told}
         remedy = "free some space or correct the folder's permissions, then start again"
-        with os_errors(f"cannot write {self._path}", remedy), self._path.open("a") as file:
+        with (
+            os_errors(f"cannot write {self._path}", remedy),
+            self._path.open("a", encoding="utf-8") as file,
+        ):
             file.write(json.dumps(entry) + "\n")
         if self._events is not None:
             for name, value in told.items():

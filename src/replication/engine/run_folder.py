@@ -228,7 +228,7 @@ class Attempts:
         self._path, self._images_per_step = path, images_per_step
         self._start = time.monotonic()
         try:
-            before = [Attempt(**entry) for entry in json.loads(path.read_text())]
+            before = [Attempt(**entry) for entry in json.loads(path.read_text(encoding="utf-8"))]
         except (OSError, ValueError, TypeError):
             before = []
         self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
@@ -289,7 +289,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         except Locked:
             holder = ""  # which has not written its note yet, or has ended since
             with suppress(OSError):
-                holder = note.read_text()
+                holder = note.read_text(encoding="utf-8")
             raise VitrailError(
                 f"{folder} is being trained by {holder or 'another process'}: wait for it to end, "
                 "or cancel it and start again"

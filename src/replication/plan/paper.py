@@ -399,7 +399,7 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
     """
     if not path.is_file():
         return {}
-    with path.open(newline="") as file:
+    with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         if reader.fieldnames != ["row", "column", "value", "std", "source"]:
             raise VitrailError(f"{path}: the header must be row,column,value,std,source")
