@@ -11,6 +11,7 @@ import hashlib
 import json
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -121,6 +122,13 @@ def read_record(path: Path) -> Record | None:
     return parse_record(content, str(path))
 
 
+def read_sound(path: Path) -> Record | None:
+    """Read the record of a node, None where it is not done or damaged, as `Ledger.fault` tells."""
+    with suppress(VitrailError):
+        return read_record(path)
+    return None
+
+
 def require_record(path: Path) -> Record:
     """Read the record of a node that must be done; VitrailError where it is not."""
     if (record := read_record(path)) is None:
@@ -159,19 +167,19 @@ class Ledger:
         self._faults: dict[Path, Fault | None] = {}
 
     def fault(self, output: Path) -> Fault | None:
-        """What is wrong with a record that exists, or with one that it rests on; None if nothing.
-
-        Raises:
-            VitrailError: a record is damaged.
-        """
+        """What is wrong with a record that exists, or with one that it rests on; else None."""
         if output not in self._faults:
             self._faults[output] = self._find_fault(output)
         return self._faults[output]
 
     def _find_fault(self, output: Path) -> Fault | None:
-        node = self._planned(output)
-        record = read_record(output) if node else None
-        if node is None or record is None:
+        if (node := self._planned(output)) is None:
+            return None
+        try:
+            record = read_record(output)
+        except VitrailError as error:
+            return Fault(str(error).removesuffix(f"; {AGAIN}"), output)
+        if record is None:
             return None
         for path in node.inputs:
             if fault := self.fault(path):

@@ -80,6 +80,11 @@ def exit_on_error(main: Callable[[], None]) -> None:
         main()
     except VitrailError as error:
         told = sentence(error)
+    except PermissionError as error:
+        told = (
+            f"you have no permission for {error.filename}: ask its owner for it, or name another "
+            "folder"
+        )
     except ModuleNotFoundError as error:
         if not error.name or error.name.startswith(("vitrail", "replication")):
             raise

@@ -63,7 +63,7 @@ def figure(
     aspect: float = 0.7,
     rows: int = 1,
     columns: int = 1,
-    settings: Mapping[str, Any] | None = None,
+    settings: dict[str, Any] | None = None,
     **subplots: Any,
 ) -> tuple[Figure, Any]:
     """Return a styled figure and its axes (an array of them if there are several).
@@ -74,7 +74,7 @@ def figure(
     """
     # For the whole process, as what is drawn on the axes later must follow it too.
     mpl.rcdefaults()
-    mpl.rcParams.update({**STYLE, **(settings or {})})
+    mpl.rcParams.update(STYLE | (settings or {}))
     inches = WIDTHS[width]
     fig = Figure(figsize=(inches, inches * aspect), layout="constrained")
     return fig, fig.subplots(rows, columns, **subplots)

@@ -1,5 +1,6 @@
 """Mistakes reach people as one sentence and status 2."""
 
+import errno
 import re
 import tomllib
 
@@ -41,6 +42,18 @@ def test_a_mistake_exits_with_two_and_no_traceback(capsys):
         exit_on_error(main)
     assert exit_.value.code == 2
     assert capsys.readouterr().err == "vitrail: the scale 'x' is unknown\n"
+
+
+def test_a_file_of_others_that_may_not_be_read_is_a_sentence(capsys):
+    def main():
+        raise PermissionError(errno.EACCES, "Permission denied", "results/table1.csv")
+
+    with pytest.raises(SystemExit) as exit_:
+        exit_on_error(main)
+    assert exit_.value.code == 2
+    told = capsys.readouterr().err
+    assert "results/table1.csv" in told
+    assert told.count("\n") == 1
 
 
 class Damaged:

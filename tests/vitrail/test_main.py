@@ -86,7 +86,7 @@ def test_a_locale_without_a_paper_s_letters_keeps_no_command_from_working(root):
     """Files are read as UTF-8, and what cannot be printed is replaced."""
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
     done = subprocess.run(
-        [sys.executable, "-m", "vitrail", "show", "octic_table5", "--scale", "smoke"],
+        [sys.executable, "-m", "vitrail", "show", "shift_table6", "--scale", "laptop"],
         cwd=root,
         env={**os.environ, **ascii_only, "PYTHONIOENCODING": "ascii:strict"},
         capture_output=True,

@@ -21,7 +21,7 @@ from replication.commands.results import (
 )
 from replication.evidence.comparison import VERDICTS, as_measured, compare
 from replication.evidence.numbers import entry_of, format_interval, short_commit
-from replication.ledger import AGAIN, Record, read_record
+from replication.ledger import AGAIN, Record, read_sound
 from replication.plan.catalog import Catalog
 from replication.plan.claims import EVERY_ROW, Claim
 from replication.plan.nodes import AnyNode, MeasurementNode, RenderingNode, TrainingNode
@@ -113,7 +113,7 @@ def _records_here(named: NamedCell, catalog: Catalog) -> Records:
         return catalog.node(path) if path in catalog.records else None
 
     rendering = catalog.rendering_node(named.artifact)
-    return Records(read_record, planned, rendering, catalog.results)
+    return Records(read_sound, planned, rendering, catalog.results)
 
 
 def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:

@@ -57,11 +57,16 @@ def published_papers(catalog: Catalog) -> list[str]:
     return [name for name in catalog.papers if any((folder / name).glob("*.csv"))]
 
 
-def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
-    """Every paper's claims, judged on the results of one folder; their ids begin with the paper."""
+def claims_of(
+    catalog: Catalog, folder: Path, record: Callable[[Path], Record | None] = read_record
+) -> pd.DataFrame:
+    """Every paper's claims, judged on the results of one folder; their ids begin with the paper.
+
+    `record` is as of `claims_of_paper`.
+    """
     judged = []
     for paper in catalog.papers.values():
-        claims = claims_of_paper(catalog, paper, folder)
+        claims = claims_of_paper(catalog, paper, folder, record)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
 

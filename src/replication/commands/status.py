@@ -36,6 +36,7 @@ def status(
     from replication.commands.state import count_states, state_of
     from replication.evidence.comparison import VERDICTS
     from replication.evidence.report import cells_of, count_evidence, told_evidence
+    from replication.ledger import read_sound
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name
@@ -53,7 +54,7 @@ def status(
             "results": str(catalog.results),
             "runs": states,
             "artifacts": found,
-            "claims": count_evidence(claims_of(catalog, catalog.results)),
+            "claims": count_evidence(claims_of(catalog, catalog.results, read_sound)),
             "beside": {
                 other: {kind: outcome.counted(kind) for kind in JUDGED}
                 for other, outcome in _beside(catalog).items()
@@ -72,7 +73,7 @@ def status(
         table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     if missing := len(found) - len(rows):
         say(f"Not begun: {missing} of {len(found)} tables and figures.")
-    claims = claims_of(catalog, catalog.results)
+    claims = claims_of(catalog, catalog.results, read_sound)
     judged = claims[claims["status"] != "not run"].to_dict("records")
     if judged:
         say("Claims whose numbers were measured:")

@@ -72,3 +72,15 @@ def test_json_has_the_counts(vitrail, write_results):
     assert record["artifacts"]["tiny_table1"]["verdicts"]["within"] == 1
     assert record["runs"]["missing"] == 3
     assert record["claims"]["empirical"] == {"undecided": 1}  # one run each: no interval
+
+
+def test_a_damaged_record_has_a_remedy_that_is_written_out_and_hides_no_claim(vitrail, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
+    record = catalog.paper("tiny").run("plain").records[0]
+    record.write_text("")
+    for arguments in (["status"], ["why", "tiny_table1", "Plain", "Top-1"]):
+        done = vitrail(*arguments, "--scale", "laptop")
+        assert done.code == 0
+        assert f"--forcerun {record} --config scale=laptop" in " ".join(done.out.split())
+        assert "TARGET" not in done.out
+    assert "tiny/plain-is-better" in vitrail("status", "--scale", "laptop").out
