@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import multiprocessing.util
@@ -43,10 +44,16 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost."""
+    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost.
+
+    Some file systems (SMB, 9p, FUSE) cannot do it for a folder and answer EINVAL.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno != errno.EINVAL or not path.is_dir():
+            raise
     finally:
         os.close(descriptor)
 

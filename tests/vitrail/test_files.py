@@ -1,6 +1,8 @@
 """Files are whole or not there."""
 
+import errno
 import os
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -34,6 +36,19 @@ def test_a_full_disk_is_told_in_one_sentence(tmp_path, monkeypatch):
     with pytest.raises(VitrailError, match=r"cannot write .*table.csv: No space left on device"):
         write_atomically(tmp_path / "table.csv", "new")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_system_that_cannot_sync_folders_is_written_to(tmp_path, monkeypatch):
+    fsync = os.fsync
+
+    def refuse(descriptor):
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(errno.EINVAL, "Invalid argument")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    write_atomically(tmp_path / "table.csv", "new")
+    assert (tmp_path / "table.csv").read_text() == "new"
 
 
 def test_a_folder_that_is_a_file_is_told_in_one_sentence(tmp_path):

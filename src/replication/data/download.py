@@ -15,11 +15,13 @@ bytes) rule a mirror out.
 from __future__ import annotations
 
 import hashlib
+import os
+import re
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -39,6 +41,13 @@ WAITS = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds before each further round of the 
 HTTP_ERROR, WRITE_ERROR, NO_RANGES = 22, 23, 33
 PASSING = {5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92}  # no name, no connection, cut off, timed out
 PASSING_HTTP = {"408", "425", "429", "500", "502", "503", "504"}
+NOTHING_FOLLOWS = "416"  # the server has no more bytes than are here
+
+# What a user's curlrc says of the way to the network counts; the rest would change what is written.
+NETWORK = re.compile(
+    r"\s*(-[xUkEn46]|(--)?(proxy|preproxy|noproxy|socks[45]|ca(cert|path|-native)|insecure|cert|key\b"
+    r"|netrc|ipv[46]|interface|dns-|doh-|resolve|connect-to|limit-rate|http[123]|tls|ssl))"
+)
 
 
 def download(file: File, target: Path) -> None:
@@ -110,7 +119,8 @@ def _complete(url: str, file: File, part: Path) -> tuple[str, bool]:
 
 def _append(url: str, file: File, part: Path) -> tuple[str, bool]:
     """Append what a mirror sends after the bytes of `part`; return as `_complete`."""
-    command = ["curl", "--fail", "--location", "--globoff", "--user-agent", "vitrail"]
+    command = ["curl", "--disable", "--config", "-"]
+    command += ["--fail", "--location", "--globoff", "--user-agent", "vitrail"]
     command += ["--connect-timeout", f"{TIMEOUT}", "--speed-time", f"{TIMEOUT}"]
     command += ["--progress-bar" if sys.stderr.isatty() else "--silent"]
     command += ["--max-filesize", f"{file.size}"] if file.size else []
@@ -119,7 +129,12 @@ def _append(url: str, file: File, part: Path) -> tuple[str, bool]:
     try:
         # Signals as Python has them: a file that outgrows the user's limit is a failing write.
         done = subprocess.run(
-            command, stdout=subprocess.PIPE, errors="replace", restore_signals=False
+            command,
+            input=_settings(),
+            stdout=subprocess.PIPE,
+            encoding="utf-8",
+            errors="surrogateescape",
+            restore_signals=False,
         )
     except FileNotFoundError:
         raise VitrailError(
@@ -130,12 +145,26 @@ def _append(url: str, file: File, part: Path) -> tuple[str, bool]:
     if status == NO_RANGES and _size(part):  # it sends the whole file or nothing
         part.unlink()
         return _append(url, file, part)
+    if status == HTTP_ERROR and http == NOTHING_FOLLOWS and _size(part):
+        return "", False
     reason = reason or f"curl ended with status {status}, see man curl"  # curl before 7.75
     if status == WRITE_ERROR:
         with writing(part):
             raise OSError(reason)
     passing = http in PASSING_HTTP if status == HTTP_ERROR else status in PASSING
     return (reason if status else ""), passing
+
+
+def _settings() -> str:
+    """Return the lines of the user's curlrc that match `NETWORK` (man curl, ``--config``)."""
+    home = Path(os.path.expanduser("~"))  # which stays "~" for a user without one
+    folder = Path(os.environ.get("XDG_CONFIG_HOME") or home / ".config")
+    own = [Path(os.environ["CURL_HOME"], ".curlrc")] if "CURL_HOME" in os.environ else []
+    for file in (*own, folder / "curlrc", home / ".curlrc"):
+        with suppress(OSError):
+            lines = file.read_text(encoding="utf-8", errors="surrogateescape").splitlines()
+            return "\n".join(filter(NETWORK.match, lines))
+    return ""
 
 
 def _size(path: Path) -> int:

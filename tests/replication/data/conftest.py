@@ -28,7 +28,7 @@ class Handler(BaseHTTPRequestHandler):
     server: Server
 
     def do_GET(self):
-        behaviour = self.path.split("/")[1]
+        behaviour = self.path.split("/")[-2]  # of a proxy, the path is the whole URL
         start = int(self.headers.get("Range", "bytes=0-")[6:-1])
         self.server.requests.append((behaviour, start))
         content = self.server.content
@@ -51,7 +51,10 @@ class Handler(BaseHTTPRequestHandler):
         if behaviour == "deaf":
             start = 0
         if start >= len(content) > 0:
-            self.send_error(416)
+            self.send_response(416)
+            self.send_header("Content-Range", f"bytes */{len(content)}")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
             return
         self.send_response(206 if start else 200)
         if start:

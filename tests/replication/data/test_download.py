@@ -154,9 +154,51 @@ def test_what_an_interrupted_download_of_unknown_size_left_is_gone_on_with(
     assert server.requests[1:] == [("drops", 1000)]
 
 
-def test_what_was_complete_but_for_its_name_is_not_downloaded_again(unpinned, server, tmp_path):
+@pytest.mark.parametrize("faults", [[], [416]], ids=["with the size", "without"])
+def test_what_was_complete_but_for_its_name_is_not_downloaded_again(
+    unpinned, server, tmp_path, faults
+):
+    """Servers answer 416, as there is nothing after what is here, and most of them the size."""
     (tmp_path / "file.part").write_bytes(CONTENT)
-    server.faults["drops"] = [416]
+    server.faults["drops"] = faults
     download(unpinned, tmp_path / "file")
     assert (tmp_path / "file").read_bytes() == CONTENT
     assert len(server.requests) == 1
+
+
+def test_other_bytes_than_a_file_s_after_which_nothing_comes_are_downloaded_anew(
+    unpinned, server, tmp_path
+):
+    pinned = unpinned.model_copy(update={"sha256": hashlib.sha256(CONTENT).hexdigest()})
+    (tmp_path / "file.part").write_bytes(bytes(len(CONTENT)))
+    server.requests.append(("before", 0))
+    download(pinned, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+@pytest.fixture
+def curlrc(tmp_path, monkeypatch):
+    """Write the settings of curl of the user who runs this."""
+    for name in ("CURL_HOME", "XDG_CONFIG_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    return (tmp_path / "home" / ".curlrc").write_text
+
+
+@pytest.mark.parametrize(
+    "setting",
+    ['output-dir = "elsewhere"', "include", "-i", "--head", "range = 1-5", "remove-on-error"],
+)
+def test_what_the_user_has_set_for_curl_spoils_no_file(file, tmp_path, curlrc, setting):
+    curlrc(f"# mine\n{setting}\n")
+    download(file("good"), tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
+
+
+@pytest.mark.parametrize("setting", ["proxy = {}", "--proxy {}", '-x "{}"', "  proxy: {}"])
+def test_the_user_s_proxy_is_used(file, server, tmp_path, curlrc, setting):
+    curlrc(setting.format(f"http://127.0.0.1:{server.server_port}"))
+    behind = file("good").model_copy(update={"url": ["http://host.invalid/good/archive"]})
+    download(behind, tmp_path / "file")
+    assert (tmp_path / "file").read_bytes() == CONTENT
