@@ -40,7 +40,8 @@ class AdaptiveConvAttention(ConvAttention):
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
         if not self.grid.per_operation:
             return super().keys_and_values(grid, padding)
-        key, phase = strongest_tokens(self.key.convolve(grid, padding, stride=1), self.key.conv)
+        dense = self.key.convolve(grid, padding, stride=1)
+        key, phase = strongest_tokens(dense, self.key.conv, self.grid.in_order)
         value = self.value.convolve(grid, padding, stride=1)
         return key, sample(value, phase, self.value.conv.stride[0])
 
@@ -60,21 +61,27 @@ class AdaptiveCvT(Adaptive, CvT):
         """Complete a model that `CvT` has built: see `Adaptive`."""
         super().make_adaptive(selection)
         self.set_padding_mode("circular")
-        prepare_correlation(self.stages[0].embed.conv)
+        self.init_non_persistent_buffers()
+        self.later_grid = self.grid.behind_anchor()
         for block in (block for stage in self.stages for block in stage.blocks):
-            become(block.attn, AdaptiveConvAttention).grid = self.grid
+            become(block.attn, AdaptiveConvAttention).grid = self.later_grid
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
 
+    def init_non_persistent_buffers(self) -> None:
+        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        prepare_correlation(self.stages[0].embed.conv)
+
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
-        if index == 0 or self.grid.per_operation:
+        chosen = self.later_grid if index else self.grid
+        if index == 0 or chosen.per_operation:
             conv = self.stages[index].embed.conv
-            tokens, phase = self.grid(x.permute(0, 3, 1, 2), conv)
+            tokens, phase = chosen(x.permute(0, 3, 1, 2), conv)
             frame = frame.sampled(phase, self.strides[index])
         else:  # the last stage's tokens are aligned already
             tokens, frame = super()._embed(index, x, frame)
-        offset = self.grid.stage(tokens, self.periods[index], anchored=index == 0)
+        offset = chosen.stage(tokens, self.periods[index], anchored=index == 0)
         if offset is not None:
             tokens, frame = roll(tokens, offset), frame.rolled(offset)
         return tokens, frame

@@ -14,10 +14,8 @@ first stage's tokens are rolled to an anchor, so that shifted images have the sa
 
 A block of ``"paper"`` takes two grids of the same tokens. If an image equals its own shift T x,
 the grids h and T h of the keys tie, and beside a given grid of the queries they are not the same.
-In float32 the anchor settles this: tokens of equal bits in equal order give equal choices. In
-float64 the convolutions round a token by its place, so that rounding takes h or T h in some
-tilings whose copies are shifted from row to row, and their logits change (by up to 2e-2 in a tiny
-model). ``"fast"`` takes one grid for both.
+So of grids that tie a block takes the first: behind the anchor that is the same one for all shifts.
+``"fast"`` takes one grid for both.
 """
 
 from __future__ import annotations
@@ -89,6 +87,7 @@ class AdaptiveAttention(MultiScaleAttention):
     distance_h: Tensor
     distance_w: Tensor
     key_place: Tensor
+    """``(keys, rows + columns)``, 1 at the row and the column of each key; zeros fill it up."""
 
     def make_adaptive(self, size: Size, grid: FirstGrid) -> None:
         """Complete an attention over `size` tokens that timm has built, with new tables."""
@@ -96,16 +95,24 @@ class AdaptiveAttention(MultiScaleAttention):
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
         self.size, self.step = size, min(self.stride_q, self.stride_kv)
         for axis, period in zip(AXES, size, strict=True):
+            table = self.proj.weight.new_empty(period // self.step, self.head_dim)
+            trunc_normal_tf_(table, std=0.02)
+            setattr(self, f"rel_pos_{axis}", nn.Parameter(table))
+        self.init_non_persistent_buffers()
+
+    def init_non_persistent_buffers(self) -> None:
+        """Make what no checkpoint holds; timm's name, for models that were built without memory."""
+        for axis, period in zip(AXES, self.size, strict=True):
             queries = torch.arange(0, period, self.stride_q)
             keys = torch.arange(0, period, self.stride_kv)
             distance = circular_distance(queries, keys, period).to(self.proj.weight.device)
             self.register_buffer(f"distance_{axis}", distance, persistent=False)
-            table = self.proj.weight.new_empty(period // self.step, self.head_dim)
-            trunc_normal_tf_(table, std=0.02)
-            setattr(self, f"rel_pos_{axis}", nn.Parameter(table))
-        rows, columns = (period // self.stride_kv for period in size)
+        rows, columns = (period // self.stride_kv for period in self.size)
         row, column = torch.eye(rows), torch.eye(columns)
         place = torch.cat([row.repeat_interleave(columns, 0), column.repeat(rows, 1)], dim=1)
+        # Kernels of fused attention ask for a width that is a multiple of 8.
+        self.unused = -(self.head_dim + rows + columns) % 8
+        place = functional.pad(place, (0, self.unused))
         self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
@@ -127,9 +134,10 @@ class AdaptiveAttention(MultiScaleAttention):
         q, k, v = (part.flatten(1, 2).transpose(1, 2) for part in (q, k, v))  # (B, heads, L, d)
         # One product adds the position embedding too: a key picks its row and its column.
         place = self.key_place.to(k.dtype).expand(*k.shape[:2], -1, -1)
-        queries = torch.cat([q * self.scale, to_rows, to_columns], dim=-1)
-        scores = queries @ torch.cat([k, place], dim=-1).mT
-        x = scores.softmax(dim=-1) @ v
+        unused = q.new_zeros(()).expand(*q.shape[:3], self.unused)
+        queries = torch.cat([q * self.scale, to_rows, to_columns, unused], dim=-1)
+        keys = torch.cat([k, place], dim=-1)
+        x = functional.scaled_dot_product_attention(queries, keys, v, scale=1.0)
         if self.residual_pooling:
             x = x + q
         return self.proj(x.transpose(1, 2).reshape(x.shape[0], height, width, -1)), q_phase
@@ -173,7 +181,9 @@ class AdaptiveAttention(MultiScaleAttention):
         Of stride 1 there is one grid, of phase `first`.
         """
         dense = self._convolved(x, [conv], stride=1)
-        return (dense, first) if conv.stride[0] == 1 else strongest_tokens(dense, conv)
+        if conv.stride[0] == 1:
+            return dense, first
+        return strongest_tokens(dense, conv, self.grid.in_order)
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
         """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
@@ -305,7 +315,7 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
                 "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
-        prepare_correlation(self.patch_embed.proj)
+        self.init_non_persistent_buffers()
         stride = multiple = int(self.patch_embed.proj.stride[0])
         if size is None:  # of the first stage's output
             rows, columns = self.stages[0].feat_size
@@ -313,12 +323,17 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
             size = (rows * reduction, columns * reduction)
         self.img_size = size
         tokens = (size[0] // stride, size[1] // stride)
+        self.later_grid = self.grid.behind_anchor()
         for stage, info in zip(self.stages, self.feature_info, strict=True):
-            tokens = become(stage, AdaptiveStage).make_adaptive(tokens, self.grid)
+            tokens = become(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
             multiple = math.lcm(multiple, stride * stage.period)
             stride = info["reduction"]
         self.size_multiple = multiple
         self._check_fit(size)
+
+    def init_non_persistent_buffers(self) -> None:
+        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        prepare_correlation(self.patch_embed.proj)
 
     def _check_fit(self, size: Size) -> None:
         if size[0] % self.size_multiple or size[1] % self.size_multiple:
@@ -345,7 +360,8 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
         x, phase = self.grid(images, conv)
         frame = Frame.of(images).sampled(phase, conv.stride[0])
         for index, stage in enumerate(self.stages):
-            offset = self.grid.stage(x, stage.period, anchored=index == 0)
+            grid = self.later_grid if index else self.grid
+            offset = grid.stage(x, stage.period, anchored=index == 0)
             if offset is not None:
                 x, frame = roll(x, offset), frame.rolled(offset)
             x, frame = stage(x, frame)

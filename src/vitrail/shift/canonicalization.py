@@ -15,9 +15,8 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from vitrail.shift.correlation import FLOAT64
 from vitrail.shift.features import default_cfgs_of
-from vitrail.shift.polyphase import arrangement, settle, strongest, token_norms
+from vitrail.shift.polyphase import arrangement, settle, strongest, token_norms, wide
 from vitrail.shift.rounding import gamma, places_error, settled_margin
 from vitrail.shift.torus import roll_image
 
@@ -34,8 +33,7 @@ def origin(images: Tensor) -> Tensor:
 
 
 def _energies(images: Tensor) -> Tensor:
-    norms = token_norms(images.permute(0, 2, 3, 1))
-    return norms.double() if images.device.type in FLOAT64 else norms
+    return wide(token_norms(images.permute(0, 2, 3, 1)))
 
 
 def _scores(energies: Tensor) -> Tensor:

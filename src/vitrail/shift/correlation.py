@@ -15,10 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from vitrail.shift import polyphase
 from vitrail.shift.polyphase import grids
 from vitrail.shift.torus import circular_conv
-
-FLOAT64 = ("cpu", "cuda", "xpu", "meta")  # devices that have it, unlike MPS
 
 
 def dense_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
@@ -133,7 +132,7 @@ def correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
 
     Twice is what its bytes tell; the rest is measured, on images of 24 to 224 pixels on one core.
     """
-    if x.device.type not in FLOAT64:
+    if x.device.type not in polyphase.FLOAT64:
         return False
     pixels, grids = x.numel() // x.shape[1], conv.stride[0] ** 2
     correlation = len(_lags(_reach(conv))) * (conv.in_channels * grids) ** 2

@@ -40,7 +40,7 @@ def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> 
     """Return a truly shift-equivariant copy of a plain model, with its weights.
 
     Its logits do not change under circular shifts of any image, also of one that equals its own
-    shift, such as stripes: see `polyphase`, and for A-MViTv2 in float64 `adaptive_mvitv2`.
+    shift, such as stripes: see `polyphase`.
 
     Args:
         model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration. It is left

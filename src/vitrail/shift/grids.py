@@ -63,6 +63,11 @@ class FirstGrid(nn.Module):
 
     name: str = "none"
     per_operation = False  # whether every strided operation chooses, not only a stage's beginning
+    in_order = False  # whether it chooses behind an anchor: see `polyphase.first_of_equal`
+
+    def behind_anchor(self) -> FirstGrid:
+        """Return what chooses behind the anchor of a model that this one has anchored."""
+        return self
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise one grid (shift, Eq. 13, Eq. 16, Claim 1).
@@ -102,14 +107,20 @@ class PaperGrid(FirstGrid):
     name = "paper"
     per_operation = True
 
-    def __init__(self) -> None:
+    def __init__(self, in_order: bool = False) -> None:
         super().__init__()
+        self.in_order = in_order
         self.choose = WindowChoice()
+
+    def behind_anchor(self) -> FirstGrid:
+        """Return what chooses behind the anchor: see `FirstGrid`."""
+        return type(self)(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise the grid of the most energy: see `FirstGrid`."""
         if not correlation_is_cheaper(x, conv):
-            return strongest_tokens(circular_conv(x, conv, stride=1).permute(0, 2, 3, 1), conv)
+            dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
+            return strongest_tokens(dense, conv, self.in_order)
         with torch.no_grad(), full_precision(x):
             scores = correlation_energies(x, conv)  # F(X^(m) E) of every m
             phase = strongest_grid(projection_energies(x, conv), scores)  # m* (Eq. 14)
@@ -129,7 +140,7 @@ class PaperGrid(FirstGrid):
 
     def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
         """Choose where attention windows begin: see `FirstGrid`."""
-        (offset,) = self.choose(x, [window], anchored)  # m* (Eq. 20)
+        (offset,) = self.choose(x, [window], anchored, self.in_order)  # m* (Eq. 20)
         return cast(Tensor, offset)
 
     def stage(self, x: Tensor, period: int, anchored: bool) -> Tensor | None:
@@ -139,7 +150,7 @@ class PaperGrid(FirstGrid):
     def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Merge the grid whose output has the most energy: see `FirstGrid`."""
         dense = project(overlapping_patches(x))  # y_k of all tokens (Eq. 22)
-        phase = strongest_phase(dense, MERGED)
+        phase = strongest_phase(dense, MERGED, self.in_order)
         return sample(dense, phase, MERGED), phase  # APS (Eq. 23); at phase 0 it is Eq. 21
 
 
@@ -148,9 +159,14 @@ class FastGrid(FirstGrid):
 
     name = "fast"
 
-    def __init__(self) -> None:
+    def __init__(self, in_order: bool = False) -> None:
         super().__init__()
+        self.in_order = in_order
         self.choose = WindowChoice()
+
+    def behind_anchor(self) -> FirstGrid:
+        """Return what chooses behind the anchor: see `FirstGrid`."""
+        return type(self)(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise the grid of the most energy along one direction: see `FirstGrid`."""
@@ -170,7 +186,7 @@ class FastGrid(FirstGrid):
         sizes = [window]
         if merged and any(side % MERGED for side in window):
             sizes.append((MERGED, MERGED))  # patches are windows, too
-        offsets = self.choose(x, sizes, anchored)
+        offsets = self.choose(x, sizes, anchored, self.in_order)
         if len(sizes) == 1:
             return cast(Tensor, offsets[0])
         offset, phase = offsets
@@ -193,13 +209,17 @@ class FastGrid(FirstGrid):
 GRIDS: dict[str, type[FirstGrid]] = {grid.name: grid for grid in (PaperGrid, FastGrid, FirstGrid)}
 
 
-def strongest_tokens(dense: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
+def strongest_tokens(
+    dense: Tensor, conv: nn.Conv2d, in_order: bool = False
+) -> tuple[Tensor, Tensor]:
     """Keep the strongest grid of what `conv` makes at every place, ``(B, H, W, D)``, and its phase.
+
+    `in_order` is that of `polyphase.strongest_phase`.
 
     Source: shift, Eq. 13-14 of a tokeniser, Eq. 23 of merging.
     """
     stride = conv.stride[0]
-    phase = strongest_phase(dense, stride)
+    phase = strongest_phase(dense, stride, in_order)
     return sample(dense, phase, stride), phase
 
 

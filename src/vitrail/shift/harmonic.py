@@ -39,8 +39,8 @@ from timm.models.vision_transformer import checkpoint_filter_fn as vit_filter_fn
 from torch import Tensor, nn
 
 from vitrail.images.fractional import fourier_shift
-from vitrail.shift.correlation import FLOAT64
 from vitrail.shift.features import default_cfgs_of
+from vitrail.shift.polyphase import wide
 from vitrail.shift.torus import roll_image
 
 CUT = 0.25
@@ -108,16 +108,12 @@ def _position(images: torch.Tensor) -> torch.Tensor:
 
 @_position.register_fake
 def _(images: Tensor) -> Tensor:
-    return images.new_empty(images.shape[0], 2, dtype=_precision(images))
+    return wide(images.new_empty(images.shape[0], 2))
 
 
 def _first(found: Tensor) -> Tensor:
     """Return the index of the first True of each row ``(B, J)``; 0 where there is none."""
     return found.to(torch.uint8).argmax(dim=1)
-
-
-def _precision(images: Tensor) -> torch.dtype:
-    return torch.float64 if images.device.type in FLOAT64 else torch.float32
 
 
 def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
@@ -128,7 +124,7 @@ def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
     Coefficients are shares: of the energy for map 0, of its root for the others.
     """
     height, width = images.shape[2:]
-    x = images.to(_precision(images))
+    x = wide(images)
     x = x - x.mean(dim=(2, 3), keepdim=True)
     rows = torch.fft.fftfreq(height, device=x.device)[:, None]
     columns = torch.fft.rfftfreq(width, device=x.device)

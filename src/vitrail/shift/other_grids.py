@@ -71,6 +71,10 @@ class ApsGrid(PaperGrid):
 
     name = "aps"
 
+    def behind_anchor(self) -> FirstGrid:
+        """Return this one, as it has no anchor."""
+        return self
+
     def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> None:  # type: ignore[override]
         """Leave windows where the grid begins."""
 

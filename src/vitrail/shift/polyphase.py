@@ -3,11 +3,17 @@
 An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
 
-A grid is scored by the energies of its tokens. Neither the order of a sum nor that of grids in
-memory may decide which grid wins, as a shift of the image changes both. So energies are summed as
-integers, exactly; no float64 is needed, which some devices lack. And grids whose scores tie, such
-as of an object that occurs twice, are ordered by their `arrangement`, a max filter (Cahill et al.,
-Group-invariant max filtering, 2022).
+A grid is scored by the energies of its tokens. A shift of the image changes the order of a sum and
+that of the grids in memory, and on some devices a convolution rounds a token by its place. None of
+this may decide which grid wins. So energies are summed as integers, exactly; no float64 is needed,
+which some devices lack. Scores that differ by no more than the part `TIE` of the largest count as
+equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
+`arrangement`, a max filter (Cahill et al., Group-invariant max filtering, 2022). Behind an anchor,
+where shifted images have their tokens in the same order, the first of them is taken.
+
+TensorFloat-32, to which CUDA may round the factors of float32 products, does not change this: it
+rounds each pixel and each weight by itself, to the same value in every place. It must not round
+what a sum has already rounded by place, so the arrangement is computed in float64.
 
 The logits of an image x that equals its own shift, x = T x (stripes, tilings, a flat image), do not
 change either, although its grids g and T g tie exactly and rounding may take either of them:
@@ -17,8 +23,8 @@ change either, although its grids g and T g tie exactly and rounding may take ei
 3. Grids that no such T relates are ordered by their scores, or by their arrangement.
 
 What a dense output, such as a segmenter's, puts on the pixels does depend on which of them is
-taken. And a module that takes two grids of the same tokens may take g and h, or g and T h, which
-are not related: see `vitrail.shift.adaptive_mvitv2`.
+taken. A module that takes two grids of the same tokens could take g and h, or g and T h, which are
+not related: see `vitrail.shift.adaptive_mvitv2` for how it does not.
 """
 
 from __future__ import annotations
@@ -30,12 +36,22 @@ from vitrail.shift.torus import rolled_index
 
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
-TIE = {torch.float64: 1e-10, torch.float32: 1e-5}
-"""Real scores that differ by less than this part of the largest count as equal; see `tie_part`.
+TIE = 1e-6
+"""Scores that differ by no more than this part of the largest count as equal.
 
-Sums of float64 change with the order of tokens by 1e-14 as measured on photographs, and by 6e-11 at
-most (`rounding.correlation_error`). Scores of float32 are those of devices without float64.
+It has to exceed what rounding changes, and each pair of grids that it makes equal is no longer
+ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
+at most. ``benchmarks/shift_near_ties.csv`` counts the choices of photographs that it touches. Two
+scores whose gap is this part but for rounding are equal or not as rounding decides: their margin is
+near 0 (`vitrail.shift.rounding`).
 """
+FLOAT64 = ("cpu", "cuda", "xpu", "meta")
+"""Types of devices that have float64; MPS does not."""
+
+
+def wide(x: Tensor) -> Tensor:
+    """Return `x` in float64, or in float32 on a device that lacks it."""
+    return x.double() if x.device.type in FLOAT64 else x.float()
 
 
 def roll(x: Tensor, offset: Tensor) -> Tensor:
@@ -76,19 +92,17 @@ def fixed_point(energies: Tensor) -> Tensor:
     return (energies * scale).to(torch.int64)
 
 
-def arrangement(energies: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def arrangement(energies: Tensor) -> Tensor:
     """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
 
-    The products are of `dtype`, by default that of the energies; the template is always of theirs.
-
-    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j. For
-    almost any template the largest differs between any two maps that are no shifts of each other.
-    This one is an outer product, so two small matrix products make all of them.
+    Entry ``[i, j]`` is the inner product with the template that begins at row i and column j, in
+    float64 where the device has it. For almost any template the largest differs between any two
+    maps that are no shifts of each other. This one is an outer product, so two small matrix
+    products make all of them.
     """
     height, width = energies.shape[-2:]
-    dtype = energies.dtype if dtype is None else dtype
-    rows, columns = _template(height, energies, 1), _template(width, energies, 2)
-    return rows.to(dtype) @ energies.to(dtype) @ columns.to(dtype).mT
+    energies = wide(energies)
+    return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
 
 
 def _template(length: int, like: Tensor, rate: int) -> Tensor:
@@ -102,15 +116,28 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
     return torch.cat([chirp, chirp]).unfold(0, length, 1)[1:].flip(0)  # row i begins at -i
 
 
+def near_best(scores: Tensor) -> Tensor:
+    """Return which of the scores ``(B, P, Q)``, not negative, equal the largest: see `TIE`."""
+    best = largest(scores)
+    return best - scores <= TIE * best
+
+
 def settle(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
     Returns `ties` of the grids whose scores equal the largest, see `TIE`, and -inf elsewhere.
     Scores are not negative.
     """
-    best = largest(scores)
-    limit = tie_part(scores, ties) * best.to(ties.dtype)
-    return ties.where((best - scores).to(ties.dtype) <= limit, -torch.inf)
+    return ties.where(near_best(scores), -torch.inf)
+
+
+def first_of_equal(scores: Tensor) -> Tensor:
+    """Return the place ``(B, 2)`` of the first of the scores ``(B, P, Q)`` that equal the largest.
+
+    It is the same for all shifts of an image only where tokens keep their order, as behind an
+    anchor. There it needs no arrangement, and no rounding of one can decide.
+    """
+    return strongest(near_best(scores).to(torch.int32))
 
 
 def largest(scores: Tensor) -> Tensor:
@@ -121,17 +148,6 @@ def largest(scores: Tensor) -> Tensor:
     """
     flat = scores.flatten(1)
     return flat.gather(1, flat.argmax(dim=1, keepdim=True))[:, :, None]
-
-
-def tie_part(scores: Tensor, ties: Tensor) -> float:
-    """Return the part of the largest score by which equal ones may differ.
-
-    It is 0 for integers of float32 tokens, which have the same bits in every place: only exactly
-    equal scores tie. Tokens of float64 differ by rounding, and so do their integers.
-    """
-    if scores.is_floating_point():
-        return TIE[scores.dtype]
-    return TIE[torch.float64] if ties.dtype == torch.float64 else 0.0
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
@@ -166,10 +182,19 @@ def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
 
 
 @torch.no_grad()
-def strongest_phase(tokens: Tensor, stride: int) -> Tensor:
-    """Return the phase ``(B, 2)`` of ``(B, H, W, C)`` whose tokens have the largest l2 norm."""
+def strongest_phase(tokens: Tensor, stride: int, in_order: bool = False) -> Tensor:
+    """Return the phase ``(B, 2)`` of the grid of tokens with the largest l2 norm.
+
+    Args:
+        tokens: ``(B, H, W, C)``.
+        stride: of the grid, on both axes; it divides H and W.
+        in_order: shifts of an image give its tokens in the same order: see `first_of_equal`.
+    """
     with full_precision(tokens):
-        return strongest_grid(grids(token_norms(tokens).square(), (stride, stride)))
+        energies = grids(token_norms(tokens).square(), (stride, stride))
+        if not in_order:
+            return strongest_grid(energies)
+        return first_of_equal(fixed_point(energies).sum(dim=(3, 4)))
 
 
 def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:

@@ -7,9 +7,11 @@ grid. The margin is that gap over 4 e: above 1 the choice is certain. The bounds
 order of n roundings, ``gamma(n) = n u / (1 - n u)`` of the sum of the terms' magnitudes (Higham,
 Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
 
-They count the roundings that the place of a token changes. A convolution is taken to give a token
-the same bits wherever it lies, as it does in float32 on all devices that we know; whether a model's
-logits have the same bits is measured beside.
+They count the roundings of what is computed from tokens, and those of the projection that scores a
+tokeniser's grids. They take every other convolution to give a token the same bits wherever it lies,
+as was measured on CPUs. On a device whose convolutions round by place (tensor cores, Winograd) the
+margins leave these roundings out, and tokens behind the anchor may differ in their last bits. A
+convolution that rounds its factors to TensorFloat-32 gives them the same bits in every place.
 """
 
 from __future__ import annotations
@@ -17,19 +19,21 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitrail.shift.correlation import FLOAT64
-from vitrail.shift.polyphase import FIXED_POINT, arrangement, fixed_point, largest, settle, tie_part
+from vitrail.shift.polyphase import (
+    FIXED_POINT,
+    TIE,
+    arrangement,
+    fixed_point,
+    largest,
+    settle,
+    wide,
+)
 
 
 def gamma(count: int, dtype: torch.dtype) -> float:
     """Return the relative error of `count` roundings of `dtype` at most."""
     part = count * torch.finfo(dtype).eps / 2
     return part / (1 - part)
-
-
-def wide(x: Tensor) -> Tensor:
-    """Return `x` in float64, or in float32 on a device that lacks it."""
-    return x.double() if x.device.type in FLOAT64 else x.float()
 
 
 def margin(scores: Tensor, error: Tensor) -> Tensor:
@@ -45,10 +49,10 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
 
     `error`, of the same shape, is that of the energies.
     """
-    count = energies.shape[-2] + energies.shape[-1] + 2
-    bound = gamma(count, energies.dtype) * wide(arrangement(energies).flatten(1).amax(dim=1))
+    places, count = arrangement(energies), energies.shape[-2] + energies.shape[-1] + 2
+    bound = gamma(count, places.dtype) * places.flatten(1).amax(dim=1)
     if error is not None:
-        bound = bound + 2 * wide(arrangement(error).flatten(1).amax(dim=1))
+        bound = bound + 2 * arrangement(error).flatten(1).amax(dim=1)
     return bound
 
 
@@ -59,13 +63,15 @@ def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tenso
     `margin` of the ties, and the distance of every score but the largest from the limit at which it
     counts as equal to the largest.
     """
-    part, best = tie_part(scores, ties), largest(scores)
-    limit = part * wide(best[:, 0])
+    best = largest(scores)
+    limit = TIE * wide(best)
     below = wide(best - scores).flatten(1).sort(dim=1).values
     below[:, 0] = torch.inf  # the largest itself
-    change = error * (1 + part) + torch.finfo(ties.dtype).eps * limit[:, 0]
-    apart = (below - limit).abs().amin(dim=1)
-    equal = (apart / (4 * change)).where(change > 0, torch.inf)  # exact sums of the same bits
+    unit = torch.finfo(scores.dtype).eps if scores.is_floating_point() else 0.0
+    change = error * (1 + TIE) + unit * limit[:, 0, 0]
+    apart = (below - limit[:, 0]).abs().amin(dim=1)
+    # Equal integers are compared alike wherever they are.
+    equal = (apart / (4 * change)).where(change > 0, torch.inf)
     return torch.minimum(equal, margin(settle(scores, ties).flatten(1), tie_error))
 
 
@@ -96,7 +102,7 @@ def grid_margin(
     places = arrangement(energies)
     means = places.mean(dim=(3, 4))
     tie_error = 2 * places_error(energies, error)
-    tie_error += gamma(places[0, 0, 0].numel(), energies.dtype) * means.flatten(1).amax(dim=1)
+    tie_error += gamma(places[0, 0, 0].numel(), places.dtype) * means.flatten(1).amax(dim=1)
     return settled_margin(scores, score_error, places.amax(dim=(3, 4)) - means, tie_error)
 
 

@@ -93,20 +93,26 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         """Complete what timm has built: see `Adaptive`."""
         super().make_adaptive(selection)
         first, merges = FirstGrid(), self.adaptive_merging
-        self.token_grid = self.grid if self.adaptive_tokens else first
-        self.window_grid = self.grid if self.adaptive_windows else first
-        # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
-        chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
-        self.merge_grid = self.grid if chooses else first
         # An anchor rolls the whole shift away: with it, an ablation would change nothing.
         modules = (self.adaptive_tokens, self.adaptive_windows, merges)
         self.anchored = all(modules) and not self.attention_mask
+        later = self.grid.behind_anchor() if self.anchored else self.grid
+        self.token_grid = self.grid if self.adaptive_tokens else first
+        self.window_grid = self.grid if self.adaptive_windows else first
+        self.later_window_grid = later if self.adaptive_windows else first
+        # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
+        chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
+        self.merge_grid = later if chooses else first
         if not self.attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 become(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
-        prepare_correlation(self.patch_embed.proj)
+        self.init_non_persistent_buffers()
         self._check_fit(self.patch_embed.img_size)
+
+    def init_non_persistent_buffers(self) -> None:
+        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        prepare_correlation(self.patch_embed.proj)
 
     def _tokenize(self, images: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         """A-token: tokenise the chosen grid (shift, Eq. 13)."""
@@ -116,7 +122,8 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
 
     def _lay_windows(self, x: Tensor, frame: Frame, index: int) -> tuple[Tensor, Frame]:
         """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20)."""
-        offset = self.window_grid.windows(
+        grid = self.later_window_grid if index else self.window_grid
+        offset = grid.windows(
             x,
             self.layers[index].blocks[0].window_size,
             merged=self.adaptive_merging and index + 1 < len(self.layers),
@@ -167,7 +174,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
             VitrailError: the windows do not divide the image.
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
-        prepare_correlation(self.patch_embed.proj)
+        self.init_non_persistent_buffers()
         self._check_fit(self.patch_embed.img_size)
 
     def _check_fit(self, size: Size) -> None:

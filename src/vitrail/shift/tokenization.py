@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrail.shift.polyphase import full_precision
-from vitrail.shift.rounding import gamma, wide
+from vitrail.shift.polyphase import full_precision, wide
+from vitrail.shift.rounding import gamma
 from vitrail.shift.torus import circular_pad
 
 torch.fx.wrap("circular_pad")  # one node of a traced graph
@@ -36,7 +36,8 @@ def projection_errors(x: Tensor, conv: nn.Conv2d) -> Tensor:
     reach = _projected(
         wide(x.abs()), conv, wide(projection.abs()), None if bias is None else bias.abs()
     )
-    error = gamma(projection.numel() + 3, projection.dtype) * reach
+    # Twice, as the sums of tensor cores may cut off where others round to nearest.
+    error = gamma(2 * (projection.numel() + 3), projection.dtype) * reach
     return 2 * tokens * error + error.square() + gamma(1, projection.dtype) * tokens.square()
 
 

@@ -19,6 +19,7 @@ from vitrail.errors import VitrailError
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     arrangement,
+    first_of_equal,
     fixed_point,
     full_precision,
     grids,
@@ -27,7 +28,7 @@ from vitrail.shift.polyphase import (
     strongest,
     token_norms,
 )
-from vitrail.shift.rounding import gamma, margin, places_error, settled_margin, wide
+from vitrail.shift.rounding import gamma, margin, places_error, settled_margin
 from vitrail.shift.torus import Size
 
 
@@ -77,34 +78,44 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
 
 
 @torch.no_grad()
-def window_offsets(tokens: Tensor, windows: Sequence[Size], anchored: bool = False) -> list[Tensor]:
-    """Return `window_offset` of windows of several sizes, whose norms are taken once."""
-    norms, places = _norms_and_places(tokens)
+def window_offsets(
+    tokens: Tensor, windows: Sequence[Size], anchored: bool = False, in_order: bool = False
+) -> list[Tensor]:
+    """Return `window_offset` of windows of several sizes, whose norms are taken once.
+
+    `in_order` says that shifts of an image give its tokens in the same order: see
+    `polyphase.first_of_equal`.
+    """
+    with full_precision(tokens):
+        norms = token_norms(tokens)
     units = fixed_point(norms)
-    offsets = []
+    if in_order:
+        return [first_of_equal(_scores(norms, units, window)) for window in windows]
+    places, offsets = arrangement(norms), []
     for window in windows:
-        scores = settle(*_scores(norms, units, places, window))
+        scores = settle(_scores(norms, units, window), _ties(places, window))
         if anchored:
             scores = _anchors(scores, places)
         offsets.append(strongest(scores))  # m* (Eq. 20)
     return offsets
 
 
-def _norms_and_places(tokens: Tensor) -> tuple[Tensor, Tensor]:
-    with full_precision(tokens):
-        norms = token_norms(tokens)
-        return norms, arrangement(norms)
+def _scores(norms: Tensor, units: Tensor, window: Size) -> Tensor:
+    """Return the score of each grid of windows, ``(B, *window)``.
 
-
-def _scores(norms: Tensor, units: Tensor, places: Tensor, window: Size) -> tuple[Tensor, Tensor]:
-    """Return the score of each grid of windows, and what orders equal ones: ``(B, *window)``.
-
-    Source: shift, Eq. 17-18 by running sums; Eq. 20 with G(v) = sum of v^2. `places` are numbers
-    that tell where in the arrangement of all tokens each of them is: see `polyphase.arrangement`.
+    Source: shift, Eq. 17-18 by running sums; Eq. 20 with G(v) = sum of v^2.
     """
     means = _window_means(units, window, norms.dtype)
-    ties = grids(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
-    return polyphase_energies(means.square(), window), ties  # G(v^(m)) of all m
+    return polyphase_energies(means.square(), window)  # G(v^(m)) of all m
+
+
+def _ties(places: Tensor, window: Size) -> Tensor:
+    """Return what orders grids of windows of equal scores, ``(B, *window)``.
+
+    `places` are numbers that tell where in the arrangement of all tokens each of them is: see
+    `polyphase.arrangement`.
+    """
+    return grids(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
 
 
 def _anchors(scores: Tensor, places: Tensor) -> Tensor:
@@ -119,33 +130,41 @@ class WindowChoice(nn.Module):
     """`window_offsets`, as a module that `vitrail.measures.margins` can watch."""
 
     def forward(
-        self, tokens: Tensor, windows: Sequence[Size], anchored: bool = False
+        self,
+        tokens: Tensor,
+        windows: Sequence[Size],
+        anchored: bool = False,
+        in_order: bool = False,
     ) -> list[Tensor]:
         """Return the offset ``(B, 2)`` of the grid of windows of each size."""
-        return window_offsets(tokens, windows, anchored)
+        return window_offsets(tokens, windows, anchored, in_order)
 
     @torch.no_grad()
     def margin(
-        self, tokens: Tensor, windows: Sequence[Size], anchored: bool = False
+        self,
+        tokens: Tensor,
+        windows: Sequence[Size],
+        anchored: bool = False,
+        in_order: bool = False,
     ) -> tuple[Tensor, bool]:
         """Return the smallest margin of the choices ``(B,)``, and whether tokens are anchored.
 
+        Tokens that are `in_order` lie behind the anchor, where no margin is asked for.
+
         Norms are summed as integers, so rounding moves only what orders ties, and the anchor.
         """
-        norms, places = _norms_and_places(tokens)
-        units, place_error = fixed_point(norms), places_error(norms)
-        mean = wide(places.mean(dim=(1, 2)))
+        with full_precision(tokens):
+            norms = token_norms(tokens)
+        units, places, place_error = fixed_point(norms), arrangement(norms), places_error(norms)
+        mean = places.mean(dim=(1, 2))
         tie_error = place_error + gamma(places[0].numel(), places.dtype) * mean
         margins = []
         for window in windows:
-            scores, ties = _scores(norms, units, places, window)
+            scores, ties = _scores(norms, units, window), _ties(places, window)
             margins.append(settled_margin(scores, torch.zeros_like(mean), ties, tie_error))
             if anchored:
-                # Scores without rounding need half of the lead that computed ones need.
-                exact = arrangement(norms, place_error.dtype)
-                error = place_error if exact.dtype == norms.dtype else place_error / 2
-                anchors = _anchors(settle(scores, ties), exact)
-                margins.append(margin(anchors.flatten(1), error))
+                anchors = _anchors(settle(scores, ties), places)
+                margins.append(margin(anchors.flatten(1), place_error))
         return torch.stack(margins).amin(dim=0), anchored
 
 

@@ -105,7 +105,7 @@ def test_float32_labels_of_every_pixel_shift_with_the_image(family):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image, which the anchor would hide."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("name", ["upsample", "put_on_pixels"])

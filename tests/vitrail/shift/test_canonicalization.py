@@ -4,7 +4,7 @@ import torch
 
 from tests.vitrail.shift.conftest import NoFloat64
 from vitrail.measures.margins import selection_margins
-from vitrail.shift import canonicalization
+from vitrail.shift import polyphase
 from vitrail.shift.canonicalization import CanonicalViT, canonical
 from vitrail.shift.equivariance import invariance_error
 from vitrail.shift.torus import roll_image
@@ -36,7 +36,7 @@ def test_an_image_and_all_its_shifts_have_one_canonical_form(images):
 def test_it_needs_no_float64(monkeypatch):
     images = noise().float()
     expected = canonical(images)
-    monkeypatch.setattr(canonicalization, "FLOAT64", ())
+    monkeypatch.setattr(polyphase, "FLOAT64", ())
     with NoFloat64():
         assert torch.equal(canonical(images), expected)
 

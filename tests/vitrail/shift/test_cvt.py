@@ -117,7 +117,7 @@ class NotAligned(AdaptiveCvT):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)

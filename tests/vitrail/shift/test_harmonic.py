@@ -8,7 +8,7 @@ import torch
 
 from tests.vitrail.shift.conftest import NoFloat64
 from vitrail.images.fractional import band_limited, fourier_shift
-from vitrail.shift import harmonic
+from vitrail.shift import harmonic, polyphase
 from vitrail.shift.harmonic import HarmonicSwin, HarmonicViT, position, recentred, strength
 from vitrail.shift.position_limits import constructed
 from vitrail.shift.torus import roll_image
@@ -113,7 +113,7 @@ def test_jitter_moves_images_in_training_alone():
 def test_it_needs_no_float64(monkeypatch):
     image = OBJECT.float()
     expected = recentred(image)
-    monkeypatch.setattr(harmonic, "FLOAT64", ())
+    monkeypatch.setattr(polyphase, "FLOAT64", ())
     with NoFloat64():
         torch.testing.assert_close(recentred(image), expected, rtol=0, atol=1e-4)
 

@@ -268,7 +268,7 @@ def shortcut_on_its_own_grid(self, x, phase):
     return pooled_shortcut(self, x, phase)
 
 
-def not_anchored(tokens, sizes, anchored):
+def not_anchored(tokens, sizes, *_):
     return window_offsets(tokens, sizes)
 
 

@@ -2,7 +2,9 @@ import pytest
 import torch
 
 from vitrail.shift.polyphase import (
+    TIE,
     arrangement,
+    first_of_equal,
     polyphase_energies,
     roll,
     sample,
@@ -84,16 +86,19 @@ def test_grids_of_equal_tokens_are_told_apart_by_their_arrangement(case):
         )
 
 
-@pytest.mark.parametrize(
-    ("scores", "tokens", "tied"),
-    [
-        ((1, 1 - 1e-7), torch.float32, False),  # integers of float32 tokens tie if equal
-        ((1, 1), torch.float32, True),
-        ((1, 1 - 1e-9), torch.float64, False),  # those of float64 tokens, within rounding
-        ((1, 1 - 1e-12), torch.float64, True),
-    ],
-)
-def test_only_equal_scores_are_ordered_by_their_arrangement(scores, tokens, tied):
-    units = (torch.tensor(scores, dtype=torch.float64) * 2**42).long().view(1, 1, 2)
-    ties = torch.tensor([[[1, 2]]], dtype=tokens)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
+@pytest.mark.parametrize(("second", "tied"), [(1, True), (1 - TIE / 2, True), (1 - 2 * TIE, False)])
+def test_only_equal_scores_are_ordered_by_their_arrangement(second, tied, dtype):
+    scores = torch.tensor([[[1, second]]], dtype=torch.float64)
+    units = (scores * 2**42 if dtype == torch.int64 else scores).to(dtype)
+    ties = torch.tensor([[[1.0, 2.0]]])
     assert strongest(settle(units, ties)).tolist() == [[0, int(tied)]]
+    assert first_of_equal(units.flip(2)).tolist() == [[0, int(not tied)]]
+
+
+def test_an_arrangement_is_not_rounded_where_products_of_float32_are():
+    """As TensorFloat-32 and autocast round them."""
+    energies = torch.rand(2, 8, 8)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        places = arrangement(energies)
+    torch.testing.assert_close(places, arrangement(energies.double()), rtol=1e-12, atol=0)

@@ -69,7 +69,7 @@ def micro_noise(family: str, count: int = 8, dtype: torch.dtype = torch.float64)
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, _: window_offsets(x, sizes))
+    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @both_selections
@@ -157,10 +157,10 @@ def test_without_a_rule_for_ties_a_single_window_breaks_invariance(
 def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkeypatch):
     spreads = []
 
-    def spy(tokens, sizes, anchored):
+    def spy(tokens, sizes, *options):
         norms = tokens.norm(dim=-1)
         spreads.append((norms.std() / norms.mean()).item())
-        return window_offsets(tokens, sizes, anchored)
+        return window_offsets(tokens, sizes, *options)
 
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}
