@@ -63,7 +63,7 @@ def test_one_logit_predicts_nothing(trained, measure):
         MEASURES[measure](trained(Fixed(0.5)))
 
 
-@pytest.mark.parametrize("measure", MEASURES.keys() - {"of eight views"})
+@pytest.mark.parametrize("measure", [name for name in MEASURES if name != "of eight views"])
 def test_two_finite_logits_are_enough(trained, measure):
     MEASURES[measure](trained(Fixed(0.0, 1.0)))
 
