@@ -23,11 +23,11 @@ in ``--runs``. Exit status 1 if a step failed.
 from __future__ import annotations
 
 import argparse
-import os
 from pathlib import Path
 
 from benchmarks.gpu import equality, kernel, papers, pshap, shifts, training
 from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predictions, run
+from replication.machine import usable_cores
 from vitrail.errors import exit_on_error
 
 LANES = 4  # steps at a time of those that time nothing
@@ -67,7 +67,7 @@ def main() -> None:
     args = parser.parse_args()
 
     device = args.device or ("cpu" if args.quick else "cuda")
-    cores = len(os.sched_getaffinity(0))
+    cores = usable_cores()
     lanes = cores if args.quick else LANES  # two threads that share a core wait for each other
     threads = max(1, cores // lanes)
     settings = Settings(device, args.quick, args.flowers, args.runs, threads)

@@ -83,7 +83,7 @@ def _percent(each_one: Tensor) -> float:
 def bits_by_place(settings: Settings) -> Iterator[Measured]:
     """Move tokens to other places before layers that see each alone: do they keep their bits?
 
-    Ties are told from near ties by equal bits, so a token's must not depend on its place.
+    What rounding by place changes in a score must stay below `vitrail.shift.polyphase.TIE`.
     """
     device, side, step = settings.device, 224, 4
     count, width = (2, 24) if settings.quick else (32, 96)

@@ -27,7 +27,7 @@ import shutil
 import subprocess
 from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from os import environ, stat
 from pathlib import Path
@@ -159,6 +159,7 @@ class Executor(SlurmExecutor):
         self._partition_file: Any = None
         self._idle_since: float | None = None  # when there was no job in the queue, and a refusal
         self._put_off: list[tuple[float, Any]] = []  # jobs with the time when they are submitted
+        self._submission: Future[None] | None = None  # of jobs that waited, the last one
         self._submitted: set[str] = set()
         self._settled: set[str | None] = set()  # jobs that ended in the present check
         self._listed: dict[str, InQueue] = {}
@@ -235,6 +236,8 @@ class Executor(SlurmExecutor):
 
     def _submit_waiting(self) -> None:
         """Submit the jobs that wait, until SLURM refuses one; if Snakemake ends, give them up."""
+        if not self._refused:
+            return
         if self._refusals and not self._cancel_strays() and not self._is_ending():
             return
         while self._refused:
@@ -347,11 +350,7 @@ class Executor(SlurmExecutor):
                 self._judge(info)
             else:
                 yield info
-        now = float("inf") if self._is_ending() else monotonic()
-        due = [job for time, job in self._put_off if time <= now]
-        self._put_off = [(time, job) for time, job in self._put_off if time > now]
-        if due or self._refused:
-            self._job_submission_executor.submit(self._submit_again, due)
+        self._submit_if_due()
         if not active_jobs:
             if self._refused and self._idle_since is None:
                 self._idle_since = monotonic()
@@ -359,13 +358,18 @@ class Executor(SlurmExecutor):
             longer = min(wait * 2 ** min(self._refusals, 9), LONGEST_WAIT)
             self.next_seconds_between_status_checks = longer
 
-    def _submit_again(self, jobs: list[Any]) -> None:
-        self._refused.extend(jobs)
-        self._submit_waiting()
+    def _submit_if_due(self) -> None:
+        """Let the thread that submits jobs take those that wait, unless it does so already."""
+        now = float("inf") if self._is_ending() else monotonic()
+        self._refused.extend(job for time, job in self._put_off if time <= now)
+        self._put_off = [(time, job) for time, job in self._put_off if time > now]
+        if self._refused and (self._submission is None or self._submission.done()):
+            self._submission = self._job_submission_executor.submit(self._submit_waiting)
 
     async def sleep(self) -> None:
-        """Wait until the next look at the queue, or until `is_called`."""
+        """Wait until the next look at the queue, or for a second where `is_called`."""
         due = monotonic() + self.next_seconds_between_status_checks
+        await asyncio.sleep(1)
         while monotonic() < due and not self.is_called():
             await asyncio.sleep(1)
 

@@ -81,6 +81,8 @@ def exit_on_error(main: Callable[[], None]) -> None:
     except VitrailError as error:
         told = sentence(error)
     except PermissionError as error:
+        if error.filename is None:
+            raise
         told = (
             f"you have no permission for {error.filename}: ask its owner for it, or name another "
             "folder"

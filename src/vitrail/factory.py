@@ -158,7 +158,6 @@ def torch_device(name: str) -> torch.device:
     if local >= torch.cuda.device_count():
         raise VitrailError(
             f"device '{name}' needs {local + 1} CUDA device(s) and torch sees "
-            f"{torch.cuda.device_count()}: use 'cpu' (a scale whose device it is), or start fewer "
-            "processes"
+            f"{torch.cuda.device_count()}: use 'cpu' (a scale for CPUs), or start fewer processes"
         )
     return torch.device("cuda", local)

@@ -259,7 +259,7 @@ def test_an_untrained_run_is_one_sentence(catalog):
 
 
 @pytest.mark.parametrize(
-    ("build", "remedy"), [("13.0", "a scale whose device it is"), (None, "make install TORCH=cuda")]
+    ("build", "remedy"), [("13.0", "a scale for CPUs"), (None, "make install TORCH=cuda")]
 )
 def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch, build, remedy):
     monkeypatch.setattr("torch.version.cuda", build)

@@ -117,6 +117,35 @@ def test_a_failed_job_ends_what_waits_unless_snakemake_keeps_going(keepgoing, ca
     assert executor.is_called() == called
 
 
+def test_what_waits_is_submitted_by_one_thread_at_a_time(monkeypatch):
+    """While SLURM is silent a submission lasts as long as its queries, and looks go on."""
+    executor = executor_with(_job_submission_executor=ThreadPoolExecutor(1), _submission=None)
+    begun, silent = [], threading.Event()
+
+    def submit(_):
+        begun.append(True)
+        silent.wait()
+
+    monkeypatch.setattr(plugin.Executor, "_submit_waiting", submit)
+    for _ in range(3):
+        executor._submit_if_due()
+    silent.set()
+    executor._job_submission_executor.shutdown()
+    assert len(begun) == 1
+
+
+def test_looks_after_the_end_are_a_second_apart_at_least(monkeypatch):
+    slept = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    executor = executor_with(wait=False, _next_seconds_between_status_checks=600)
+    monkeypatch.setattr(plugin.asyncio, "sleep", sleep)
+    asyncio.run(executor.sleep())
+    assert sum(slept) >= 1
+
+
 def test_ctrl_c_does_not_wait_for_the_next_look_at_the_queue():
     executor = executor_with(wait=False, _next_seconds_between_status_checks=600)
     asyncio.run(asyncio.wait_for(executor.sleep(), 10))

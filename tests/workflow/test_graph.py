@@ -349,13 +349,13 @@ def test_a_scale_for_gpus_is_refused_before_any_job_starts_where_there_is_none(m
     """Also before data are fetched; what computes nothing is made."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     gpus = ("--config", "scale=smoke", "runs_root=new/runs", "data_root=new/data")
-    receipt = "new/data/.verified/digits.json"
+    receipt = f"new/runs/data-{short_hash('new/data')}/digits.json"
     with made.changed("configs/scales/smoke.yaml", lambda text: f"{text}\ndevice: cuda\n"):
         refused = made.snakemake("template_table1", *gpus)
         assert refused.returncode == 2
         assert "vitrail: device 'cuda'" in refused.stderr
         assert "Traceback" not in refused.stderr
-        assert not (made.path / receipt).exists()
+        assert not (made.path / "new").exists()
         fetched = made.snakemake(receipt, *gpus)
     assert fetched.returncode == 0, fetched.stderr
     assert (made.path / receipt).is_file()
@@ -409,7 +409,7 @@ def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_p
     conda.chmod(0o755)
     activate.write_text('export PATH="$1/bin:$PATH"\n')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
-    receipt = "data/.verified/digits.json"
+    receipt = f"{FETCHED}/digits.json"
     done = checkout.snakemake(receipt, "--sdm", "conda", *SMOKE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout.path / receipt).is_file()

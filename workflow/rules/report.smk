@@ -39,7 +39,8 @@ onstart:
 
     planned = [CATALOG.node(Path(output)) for output in NEEDS]
     wanted = {path for node in planned for path in node.inputs}
-    due = {Path(file) for job in workflow.dag.needrun_jobs() for file in job.output}
+    computed = [] if workflow.touch else workflow.dag.needrun_jobs()
+    due = {Path(file) for job in computed for file in job.output}
     alone = workflow.local_exec and not DEPLOYED and not SETTINGS.allocation
     devices = {getattr(node, "device", "cpu") for node in planned if node.output in due} - {"cpu"}
     try:

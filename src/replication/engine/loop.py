@@ -15,7 +15,6 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import nn
 
 from replication.engine.hub import write_config
@@ -37,6 +36,7 @@ from vitrail.images.loading import (
 )
 from vitrail.images.opening import build, splits_by_seed
 from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.measures.context import out_of_memory
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
@@ -250,7 +250,9 @@ class TrainingLoop(RunFolder):
     def _step(self, step: int, batches: Iterable[MicroBatch]) -> None:
         try:
             self.losses.add(self.trainer.step(step, batches))
-        except torch.OutOfMemoryError:
+        except (RuntimeError, MemoryError) as error:
+            if not out_of_memory(error):
+                raise
             raise VitrailError(
                 f"{self.team.device} has too little memory for micro-batches of "
                 f"{self.run.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"

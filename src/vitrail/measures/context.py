@@ -111,7 +111,7 @@ def require_classes(classes: int) -> None:
     if classes < 2:
         raise VitrailError(
             "the model has one logit, which is always the largest: give a model of two or more "
-            "classes (as probabilities, the two logits 0 and z are what one logit z is)"
+            "classes (instead of one logit z, a binary classifier can have the two logits 0 and z)"
         )
 
 

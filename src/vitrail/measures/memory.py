@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import Architecture, architectures, comparisons
-from vitrail.measures.context import Context, Values, without_tf32
+from vitrail.measures.context import Context, Values, out_of_memory, without_tf32
 
 Phase = Literal["training", "inference"]
 
@@ -81,7 +81,9 @@ def _in_a_fresh_process(
     with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         try:
             return pool.submit(peak, architecture, phase, batch_size, *settings).result()
-        except (BrokenProcessPool, torch.OutOfMemoryError):
+        except (BrokenProcessPool, RuntimeError, MemoryError) as error:
+            if not isinstance(error, BrokenProcessPool) and not out_of_memory(error):
+                raise
             raise VitrailError(
                 f"the {phase} of '{architecture.name}' with {batch_size} images did not come to "
                 "its end, most likely for want of memory; lower the measure's batch_size"

@@ -33,7 +33,7 @@ from replication.engine.team import Interruption, Team
 from replication.engine.validation import is_due
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
-from vitrail.measures.context import Trained
+from vitrail.measures.context import Trained, out_of_memory
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
@@ -120,7 +120,9 @@ class _SegmentationLoop(RunFolder, Hook):
             runner.register_hook(self, "LOWEST")
             try:
                 runner.train()
-            except torch.OutOfMemoryError as error:
+            except (RuntimeError, MemoryError) as error:
+                if not out_of_memory(error):
+                    raise
                 traceback.clear_frames(error.__traceback__)
                 raise VitrailError(
                     f"{team.device} has too little memory for {size // team.world} "
