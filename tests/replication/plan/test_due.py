@@ -310,7 +310,7 @@ LOOKING = {
 
 def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
     changed = after(
-        "src/vitrail/images/transforms.py", "crop = CenterCrop(size + margin)", "crop = resize"
+        "src/vitrail/images/transforms.py", "crop.size = (size + margin,", "crop.size = (size,"
     )
     due = of_measurements(
         catalog, lambda measurement: measurement.function.partition(":")[0] in LOOKING
