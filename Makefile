@@ -78,7 +78,7 @@ endef
 export CHECK_PYTHON
 
 elsewhere:
-	@echo "vitrail: .venv was made as $(ELSEWHERE), and works only there and with that Python; remove it, then make again: rm -rf .venv" >&2
+	@echo "vitrail: .venv was made in $(ELSEWHERE), and works only there and with that Python; remove it, then make again: rm -rf .venv" >&2
 	@exit 2
 
 $(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml $(if $(ELSEWHERE),elsewhere)

@@ -51,7 +51,9 @@ def run() -> None:
 
     shorten_socket_paths()
     forbid_code_in_weights()
-    if isinstance(sys.stdout, io.TextIOWrapper):  # which may not have the letter of a name
+    # The encoding may lack letters of a name. A process that was forked from one that has run this
+    # has it so already, and where its output has become a pipe, to set it again would fail.
+    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
     # A notebook names its own backend, which matplotlib may not find here; figures need none.
     os.environ.pop("MPLBACKEND", None)

@@ -417,7 +417,11 @@ def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_p
 
 
 def test_missing_data_is_told_before_any_job_starts(checkout):
-    done = checkout.snakemake("variance_table5", "--config", "scale=full")
+    def on_cpus(text):
+        return text.replace("device: cuda", "device: cpu")
+
+    with checkout.changed("configs/scales/full.yaml", on_cpus):
+        done = checkout.snakemake("variance_table5", "--config", "scale=full")
     assert done.returncode == 2
     assert "imagenet" in done.stderr.lower()
     assert "data/imagenet/" in done.stderr

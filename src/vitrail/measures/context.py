@@ -68,7 +68,7 @@ def without_tf32() -> None:
 
 
 NO_MEMORY = re.compile(
-    "out of memory|not enough memory|can't allocate memory|invalid buffer size"
+    "out[ _]of[ _](device[ _])?memory|not enough memory|can't allocate memory|invalid buffer size"
     "|alloc(ation)?_failed|valid cudnn algorithm|find an engine",
     re.IGNORECASE,
 )
