@@ -1,7 +1,7 @@
 """EuroSAT, Flowers, Imagenette, ImageNet and blood cells: datasets of one file per image.
 
-torchvision lists them; an image or a mask that cannot be decoded is named in the error. The labels
-of a folder of class folders are the ranks of their names.
+An image that cannot be decoded is named in the error. The labels of a folder of class folders are
+the ranks of their names.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
 from vitrail.images.decoding import read_image
+from vitrail.images.folders import ClassFolders
 from vitrail.images.opening import Split, stratified_split
 
 
@@ -27,14 +28,14 @@ class Flowers102(datasets.Flowers102):
 
 def eurosat(folder: Path, split: Split) -> Dataset[Any]:
     """Open EuroSAT (Helber et al., 2019): 80 % of each class train, by a fixed seed."""
-    everything = datasets.ImageFolder(folder / "2750", loader=read_image)
+    everything = ClassFolders(folder / "2750")
     train, val = stratified_split(everything.targets, 0.8)
     return Subset(everything, train if split == "train" else val)
 
 
 def eurosat_by_seed(folder: Path, split: Split, seed: int = 0) -> Dataset[Any]:
     """Open EuroSAT as the position paper's code: 80 % of all train, drawn by the run's seed."""
-    everything = datasets.ImageFolder(folder / "2750", loader=read_image)
+    everything = ClassFolders(folder / "2750")
     order = np.random.RandomState(seed).permutation(len(everything))
     cut = int(0.8 * len(everything))
     return Subset(everything, sorted((order[:cut] if split == "train" else order[cut:]).tolist()))
@@ -46,20 +47,20 @@ def flowers102(folder: Path, split: Split) -> Dataset[Any]:
     return ConcatDataset([Flowers102(folder, part, loader=read_image) for part in parts])
 
 
-def flower_data(folder: Path, split: Split) -> datasets.ImageFolder:
+def flower_data(folder: Path, split: Split) -> ClassFolders:
     """Open Flowers as the archive ``flower_data`` splits them; its folder ``test`` is not read."""
     part = "train" if split == "train" else "valid"
-    return datasets.ImageFolder(folder / "flower_data" / part, loader=read_image)
+    return ClassFolders(folder / "flower_data" / part)
 
 
-def imagenette(folder: Path, split: Split) -> datasets.Imagenette:
+def imagenette(folder: Path, split: Split) -> ClassFolders:
     """Open Imagenette (J. Howard), the version with a short side of 320 pixels."""
-    return datasets.Imagenette(folder, split, size="320px", loader=read_image)
+    return ClassFolders(folder / "imagenette2-320" / split)
 
 
-def imagenet(folder: Path, split: Split) -> datasets.ImageFolder:
+def imagenet(folder: Path, split: Split) -> ClassFolders:
     """Open ImageNet-1k (Russakovsky et al., 2015); only the class folders are needed."""
-    return datasets.ImageFolder(folder / split, loader=read_image)
+    return ClassFolders(folder / split)
 
 
 BLOOD = ("aml_hehr", "apl", "aml_matek", "acevedo", "raabin")
@@ -74,7 +75,7 @@ def bmc(folder: Path, split: Split) -> Subset[Any]:
     """
     lines = (folder / "bmc" / "bm_test.csv").read_text(encoding="utf-8").splitlines()[1:]
     held_out = {Path(line.partition(",")[0]).name for line in lines}
-    cells = datasets.ImageFolder(folder / "bmc" / "BM_cytomorphology_data", loader=read_image)
+    cells = ClassFolders(folder / "bmc" / "BM_cytomorphology_data")
     chosen = (Path(path).name in held_out for path, _ in cells.samples)
     return Subset(cells, [i for i, val in enumerate(chosen) if val == (split == "val")])
 
@@ -84,5 +85,5 @@ def dinobloom(folder: Path, split: Split) -> Dataset[Any]:
 
     Labels of these are ranks of their own folders, and mean nothing.
     """
-    others = [datasets.ImageFolder(folder / name, loader=read_image) for name in BLOOD]
+    others = [ClassFolders(folder / name) for name in BLOOD]
     return ConcatDataset([bmc(folder, split), *(others if split == "train" else [])])

@@ -8,12 +8,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitrail.errors import VitrailError
-from vitrail.images.opening import SPLITS, build, stems
+from vitrail.images.decoding import is_image
+from vitrail.images.opening import SPLITS, build, image_files, is_hidden, stems
 
 if TYPE_CHECKING:
     from replication.plan.datasets import DatasetInfo, Images, SegmentationFormat
-
-SUFFIXES = (".jpg", ".jpeg", ".png", ".tif", ".tiff")
 
 
 def check_layout(info: DatasetInfo, root: Path) -> None:
@@ -95,8 +94,7 @@ class _Tree:
         self._require_path(folder, folder.is_dir())
         loose, classes = _list(folder)
         if images.images is None:
-            below = (name for _, _, names in os.walk(folder, followlinks=True) for name in names)
-            found = any(map(_is_image, below))
+            found = any(image_files(folder))
             self._require(found, f"{folder} and the folders below it hold no images")
             return
         if images.classes == 0:
@@ -147,13 +145,13 @@ def _list(folder: Path) -> tuple[int, list[str]]:
         for entry in entries:
             if _is_image(entry.name):
                 images += 1
-            elif not entry.name.startswith(".") and entry.is_dir():
+            elif not is_hidden(entry.name) and entry.is_dir():
                 folders.append(entry.name)
     return images, folders
 
 
 def _is_image(name: str) -> bool:
-    return name.lower().endswith(SUFFIXES) and not name.startswith(".")
+    return is_image(name) and not is_hidden(name)
 
 
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:

@@ -26,7 +26,7 @@ from vitrail.commands import count, say
 from vitrail.errors import VitrailError, first_line, os_errors
 from vitrail.factory import require_model, torch_device
 from vitrail.files import sha256
-from vitrail.images.decoding import READ, UNREAD, is_turned, read_image
+from vitrail.images.decoding import UNREAD, is_image, is_turned, read_image
 from vitrail.images.loading import evenly_spread
 from vitrail.images.opening import visible_files
 from vitrail.measures.context import require_classes
@@ -160,7 +160,7 @@ def find_images(folder: Path) -> tuple[list[Path], Counter[str]]:
         raise VitrailError(f"there is no folder {folder}: give --data a folder of images")
     with os_errors(f"cannot read all of {folder}", "correct its permissions"):
         files = [Path(file) for file in visible_files(folder)]
-    found = [path for path in files if path.suffix.lower() in READ and path.is_file()]
+    found = [path for path in files if is_image(path.name) and path.is_file()]
     suffixes = Counter(path.suffix.lower() for path in files)
     unread = Counter({kind: suffixes[kind] for kind in UNREAD & suffixes.keys()})
     if not found:

@@ -9,10 +9,9 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
-from torchvision.datasets import ImageFolder
 
 from vitrail.errors import VitrailError, first_line
-from vitrail.images.decoding import read_image
+from vitrail.images.folders import ClassFolders
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.measures.equivariance import evaluating
 
@@ -55,8 +54,8 @@ def knn_accuracy(
             anything but features, or numbers that are not finite.
     """
     try:
-        bank, queries = (ImageFolder(folder, loader=read_image) for folder in (train, val))
-    except FileNotFoundError as error:
+        bank, queries = map(ClassFolders, (train, val))
+    except OSError as error:
         advice = "give a folder of one folder of images for each class"
         raise VitrailError(f"{first_line(error)}: {advice}") from None
     if bank.classes != queries.classes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -26,6 +27,11 @@ UNREAD = {
 IGNORED = 255  # the label of a pixel that is not judged
 ORIENTATION = ExifTags.Base.Orientation  # 1 is upright, 2 to 8 are turned or mirrored
 UNSEEN = -1  # the class of a pixel of which nothing is known, as a shift moved it out of the image
+
+
+def is_image(name: str) -> bool:
+    """Whether the name of a file is that of an image of a format that is read."""
+    return os.path.splitext(name)[1].lower() in READ
 
 
 def read_image(path: str | Path) -> Image.Image:

@@ -16,6 +16,7 @@ import numpy as np
 
 from vitrail.errors import VitrailError
 from vitrail.images.counting import FIFTH
+from vitrail.images.decoding import is_image
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
@@ -94,6 +95,11 @@ def stems(folder: Path, suffix: str) -> set[str]:
     }
 
 
+def image_files(folder: Path) -> Iterator[str]:
+    """Yield the `visible_files` below a folder whose names are those of images that are read."""
+    return filter(is_image, visible_files(folder))
+
+
 def visible_files(folder: Path) -> Iterator[str]:
     """Yield the files below a folder that are not hidden, also of folders that are links.
 
@@ -113,12 +119,13 @@ def visible_files(folder: Path) -> Iterator[str]:
         folders[:] = [
             name
             for name in folders
-            if not _hidden(name) and not here.is_relative_to((here / name).resolve())
+            if not is_hidden(name) and not here.is_relative_to((here / name).resolve())
         ]
-        yield from (os.path.join(parent, name) for name in names if not _hidden(name))
+        yield from (os.path.join(parent, name) for name in names if not is_hidden(name))
 
 
-def _hidden(name: str) -> bool:
+def is_hidden(name: str) -> bool:
+    """Whether a file or folder of this name is hidden, as `visible_files` says."""
     return name.startswith(".") or name == "__MACOSX"
 
 

@@ -17,10 +17,10 @@ from unittest import mock
 import mmseg
 from mmseg.apis import MMSegInferencer
 from PIL import Image
-from torchvision.datasets.folder import IMG_EXTENSIONS
 
 from vitrail.errors import VitrailError, first_line, require_known
 from vitrail.images.decoding import read_image
+from vitrail.images.opening import image_files
 
 TOOLS = Path(mmseg.__file__).parent / ".mim" / "tools"
 MISTAKES = {
@@ -102,12 +102,7 @@ def _files(image: Path) -> Iterator[Path]:
     if not image.is_dir():
         yield image
         return
-    images = [
-        file
-        for file in sorted(image.rglob("*"))
-        if file.suffix.lower() in IMG_EXTENSIONS
-        and not any(part.startswith(".") for part in file.relative_to(image).parts)
-    ]
+    images = sorted(map(Path, image_files(image)))
     if not images:
         raise VitrailError(f"{image} holds no images: give a folder with some, or their files")
     yield from images

@@ -288,6 +288,14 @@ def test_a_run_is_opened_to_classify_a_folder_by_neighbours(i8, colours):
     assert knn_accuracy(teacher, view, colours / "train", colours / "val", neighbours=3) == 100
 
 
+def test_hidden_folders_are_no_class_of_neighbours(colours):
+    (colours / "train" / ".ipynb_checkpoints").mkdir()
+    (colours / "val" / "red" / "._0.png").touch()  # as macOS leaves beside 0.png
+    model = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(3 * 16 * 20, 2))
+    torch.nn.init.ones_(model[1].weight)
+    assert 0 <= knn_accuracy(model, to_tensor, colours / "train", colours / "val") <= 100
+
+
 def test_neighbours_are_found_in_evaluation_mode_which_leaves_the_model_as_it_was(colours):
     """Batch norm would learn of the images, and dropout would change their features."""
     norm, dropout = torch.nn.BatchNorm1d(3), torch.nn.Dropout(0.5)

@@ -179,7 +179,7 @@ def saved(out):
 
 
 def test_images_of_one_name_in_two_folders_are_saved_apart(infer, photo):
-    for folder in ("x", "y", "x/.hidden"):
+    for folder in ("x", "y", "x/.hidden", "x/__MACOSX"):
         Path(folder).mkdir()
         Image.open(photo).save(f"{folder}/img.png")
     both = ["pred/x/img.png", "pred/y/img.png", "vis/x/img.png", "vis/y/img.png"]
