@@ -122,6 +122,11 @@ def read_record(path: Path) -> Record | None:
     return parse_record(content, str(path))
 
 
+def without_remedy(error: VitrailError) -> str:
+    """What an error of `read_record` says, without how the record is made again."""
+    return str(error).removesuffix(f"; {AGAIN}")
+
+
 def read_sound(path: Path) -> Record | None:
     """Read the record of a node, None where it is not done or damaged, as `Ledger.fault` tells."""
     with suppress(VitrailError):
@@ -178,7 +183,7 @@ class Ledger:
         try:
             record = read_record(output)
         except VitrailError as error:
-            return Fault(str(error).removesuffix(f"; {AGAIN}"), output)
+            return Fault(without_remedy(error), output)
         if record is None:
             return None
         for path in node.inputs:

@@ -133,7 +133,8 @@ def _commit(run: Path, seed: int, digest: str) -> str:
     from replication.ledger import read_record
 
     for path in sorted(run.glob("trained-*.json")):
-        record = read_record(path)
+        with _left_out_if_deleted():
+            record = read_record(path)
         if record and record.outcome["sha256"].get(str(seed)) == digest:
             return str(record.outcome["facts"][str(seed)].get("commit", "unknown"))
     return "unknown"
@@ -148,7 +149,8 @@ def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
 
     rows = []
     for file in sorted((run / "measurements").glob("*.json")):
-        taken = read_measurement(file)
+        with _left_out_if_deleted():
+            taken = read_measurement(file)
         if taken is None or taken.get("weights", {}).get(str(seed)) != digest:
             continue
         name, data = taken.get("name", file.stem), taken.get("dataset")
@@ -158,6 +160,20 @@ def _numbers(run: Path, seed: int, digest: str) -> Iterator[str]:
     if rows:
         yield "## Numbers\n\n| measure | quantity | value | data |\n|---|---|---|---|\n"
         yield from (*rows, "\n")
+
+
+@contextmanager
+def _left_out_if_deleted() -> Iterator[None]:
+    """Tell of a record that cannot be read what to do without the scale that it is of."""
+    from replication.ledger import without_remedy
+
+    try:
+        yield
+    except VitrailError as error:
+        raise VitrailError(
+            f"{without_remedy(error)}; delete it to export the weights without what it tells, or "
+            "put a sound copy in its place"
+        ) from None
 
 
 def _push(folder: Path, repository: str) -> str:

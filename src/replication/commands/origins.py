@@ -21,6 +21,7 @@ from replication.commands.results import (
 )
 from replication.evidence.comparison import VERDICTS, as_measured, compare
 from replication.evidence.numbers import entry_of, format_interval, short_commit
+from replication.failures import written_out
 from replication.ledger import AGAIN, Record, read_sound
 from replication.plan.catalog import Catalog
 from replication.plan.claims import EVERY_ROW, Claim
@@ -230,7 +231,7 @@ def _measurement(cell: Cell, catalog: Catalog, records: Records) -> dict[str, An
     path, key = shown
     record, node = records.read(path), records.node(path)
     if not isinstance(node, MeasurementNode):
-        raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
+        raise VitrailError(written_out(f"{path} is no record of a measurement; {AGAIN}", node))
     known = {"name": node.name, "key": key, "function": node.function, "args": node.args}
     facts = record.outcome["provenance"] if record else {}
     planned = catalog.node(path) if path in catalog.records else None

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from replication.failures import remedies_written_out
 from replication.ledger import read_record
 from replication.plan.catalog import Catalog
 from replication.plan.nodes import MeasurementNode
@@ -25,7 +26,7 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
     A measurement that shows times or memory is left out: other hardware changes them.
 
     Raises:
-        VitrailError: no measurement was taken here, or one cannot be repeated.
+        VitrailError: no measurement was taken here, one cannot be repeated, or a record is damaged.
     """
     of_hardware = {
         cell.measurement.path
@@ -33,8 +34,11 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
         for cell in artifact.cells
         if cell.measurement and cell.of_hardware
     }
-    records = {path: read_record(path) for path in catalog.measurements if path not in of_hardware}
-    comparable = {path: record for path, record in records.items() if record is not None}
+    comparable = {}
+    for path in catalog.measurements.keys() - of_hardware:
+        with remedies_written_out(catalog.node(path)):
+            if record := read_record(path):
+                comparable[path] = record
     if not comparable:
         raise VitrailError(
             f"{catalog.runs_root} has no measurement of scale '{catalog.scale.name}' to repeat; "
@@ -46,7 +50,8 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
         record = comparable[path]
         assert isinstance(record.node, MeasurementNode)
         torch.set_num_threads(record.node.resources.threads)  # as many as Snakemake gave it
-        values = take(record.node, anew=True)["values"]
+        with remedies_written_out(record.node):
+            values = take(record.node, anew=True)["values"]
         differing = differences(record.outcome["values"], values)
         tell(f"{path}: {'differs' if differing else 'the same bits'}")
         if differing:

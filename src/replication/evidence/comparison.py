@@ -149,8 +149,8 @@ def read_cells(path: Path) -> pd.DataFrame:
         return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
     except (OSError, ValueError) as error:  # pandas' own errors of parsing are ValueErrors
         raise VitrailError(
-            f"cannot read {path} ({first_line(error)}); run snakemake TARGET --forcerun {path} to "
-            "make it again"
+            f"cannot read {path} ({first_line(error)}); delete it and start snakemake again, or, "
+            "if it is published, restore it by git"
         ) from None
 
 

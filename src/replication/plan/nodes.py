@@ -413,7 +413,10 @@ def node_path(output: Path, scale: str) -> Path:
 
 
 # Snakemake writes the nodes when a run begins: where nothing is due, it is to be told what is.
-PLAN_AGAIN = "delete it and start snakemake again (with --forcerun RECORD if its record is there)"
+PLAN_AGAIN = (
+    "delete it and start snakemake again, with --forcerun and the path of its record if that is "
+    "there"
+)
 
 
 def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:

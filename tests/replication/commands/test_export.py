@@ -229,8 +229,9 @@ def test_a_damaged_measurement_is_named_and_nothing_is_left(run, tmp_path, damag
     file = run / "measurements" / "accuracy.json"
     file.write_text(damage(file.read_text()))
     before = sorted(tmp_path.rglob("*"))
-    with pytest.raises(VitrailError, match=re.escape(str(file))):
+    with pytest.raises(VitrailError, match=re.escape(str(file))) as refused:
         export(run, tmp_path / "mine", 0, None)
+    assert not re.search("TARGET|RECORD", str(refused.value))
     assert sorted(tmp_path.rglob("*")) == before
     file.unlink()
     export(run, tmp_path / "mine", 0, None)  # what failed does not stand in the way of the next

@@ -368,6 +368,13 @@ def test_a_table_whose_record_is_gone_is_refused(both, publish):
     assert "has nothing to publish" in refusal(publish())
 
 
+def test_a_table_whose_record_is_damaged_is_refused_with_the_command_that_draws_it(both, publish):
+    record = both.rendering(both.artifact("tiny", "table2"))
+    record.write_text("")
+    again = both.snakemake("tiny_table2", "--forcerun", str(record))
+    assert again in " ".join(refusal(publish()).split())
+
+
 def test_a_document_below_the_configuration_may_have_changes(made, publish, checkout):
     """Publishing itself rewrites the numbers that it quotes."""
     (checkout / "configs" / "papers" / "tiny" / "deviations.md").write_text("# Deviations\n")

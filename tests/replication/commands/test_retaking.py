@@ -59,6 +59,24 @@ def test_a_time_is_not_repeated(repeat, checkout):
     assert "2 measurements of 2 repeated." in done.out
 
 
+def test_a_damaged_record_is_told_with_the_command_that_makes_it_again(make, vitrail):
+    catalog = make(NUMBERS)
+    path = next(path for path in catalog.measurements if path.is_file())
+    path.write_text("")
+    done = vitrail("verify", "--scale", "laptop", "--retake", 1)
+    assert done.code == 2
+    assert f"{catalog.snakemake(str(path))} --forcerun {path} " in " ".join(done.err.split())
+
+
+def test_a_measurement_that_cannot_be_repeated_is_told_with_the_command(make, vitrail):
+    """What was trained is no model: its weights are a text."""
+    make(NUMBERS)
+    done = vitrail("verify", "--scale", "laptop", "--retake", 1)
+    assert done.code == 2
+    assert "TARGET" not in done.err
+    assert "RECORD" not in done.err
+
+
 def test_without_measurements_it_says_so(catalog, vitrail):
     done = vitrail("verify", "--scale", "laptop", "--retake", 1)
     assert (done.code, done.out) == (2, "")
