@@ -566,7 +566,12 @@ def _ask(*command: str) -> subprocess.CompletedProcess[str]:
     """Run one of SLURM's commands; one that cannot run, or hangs, fails."""
     try:
         return subprocess.run(
-            command, capture_output=True, text=True, check=False, timeout=SECONDS_TO_ANSWER
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            check=False,
+            timeout=SECONDS_TO_ANSWER,
         )
     except (OSError, subprocess.TimeoutExpired) as error:
         return subprocess.CompletedProcess(command, 1, "", str(error))

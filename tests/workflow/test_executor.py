@@ -30,6 +30,13 @@ def test_a_reason_that_stays_is_known(reason):
     assert plugin.LASTING.fullmatch(reason)
 
 
+def test_what_slurm_says_in_other_letters_is_read(monkeypatch):
+    """A site's comment, or a user's name, may be in any encoding, whatever this locale has."""
+    monkeypatch.setenv("LC_ALL", "C")
+    said = plugin._ask("printf", r"caf\303\251 caf\351")
+    assert (said.returncode, said.stdout) == (0, "café caf\N{REPLACEMENT CHARACTER}")
+
+
 @pytest.mark.parametrize(
     "reason", ["Resources", "Priority", "ReqNodeNotAvail", "AssocGrpGRES", "QOSMaxJobsPerUserLimit"]
 )

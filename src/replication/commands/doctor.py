@@ -118,12 +118,13 @@ def slurm() -> tuple[bool, str]:
     """Whether a SLURM controller answers, and what to say about it."""
     if shutil.which("sbatch") is None:
         return False, "no client (sbatch is not on the PATH)"
-    ask: Any = {"capture_output": True, "text": True, "timeout": SECONDS_FOR_SLURM}
     try:
-        ping = subprocess.run(["scontrol", "ping"], **ask)
+        ping = subprocess.run(
+            ["scontrol", "ping"], capture_output=True, check=False, timeout=SECONDS_FOR_SLURM
+        )
     except (OSError, subprocess.TimeoutExpired):
         return False, "client present, controller does not answer"
-    if ping.returncode or "UP" not in ping.stdout:
+    if ping.returncode or b"UP" not in ping.stdout:
         return False, "client present, controller down"
     return True, "controller up"
 
