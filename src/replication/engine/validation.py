@@ -99,7 +99,9 @@ def _count(
     """How many labels are the best one, and among the best five: (2,) int64 on the CPU."""
     right = torch.zeros(2, dtype=torch.int64)
     with shielded():  # it starts the workers
-        batches = iter(eval_loader(share, batch_size, workers))
+        batches = iter(eval_loader(share, batch_size, workers, team.device))
     for images, labels in batches:
-        right += hits(model(images.to(team.device)).float().cpu(), labels).sum(dim=0)
+        right += hits(model(images.to(team.device, non_blocking=True)).float().cpu(), labels).sum(
+            dim=0
+        )
     return right

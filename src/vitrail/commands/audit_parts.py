@@ -164,7 +164,7 @@ def list_images(
     shown = EvaluationSamples(folder, eval_transform(audited.recipe, audited.info))
 
     def predict(size: int) -> list[int]:
-        batches = eval_loader(shown, size, audited.workers)
+        batches = eval_loader(shown, size, audited.workers, audited.device)
         return torch.cat([audited.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
 
     with _watched(audited.model, "predictions", len(folder)):

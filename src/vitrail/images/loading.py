@@ -214,13 +214,21 @@ def micro_batches(
 
 
 def eval_loader(
-    samples: Dataset[tuple[Tensor, int]], batch_size: int, workers: int = 0
+    samples: Dataset[tuple[Tensor, int]],
+    batch_size: int,
+    workers: int = 0,
+    device: str | torch.device = "cpu",
 ) -> DataLoader[tuple[Tensor, int]]:
-    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short."""
+    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short.
+
+    They are on the CPU. For a `device` of CUDA they are in pinned memory, from which
+    ``images.to(device, non_blocking=True)`` copies them while the GPU computes.
+    """
     return DataLoader(
         samples,
         batch_size=batch_size,
         num_workers=workers,
+        pin_memory=torch.device(device).type == "cuda",
         generator=torch.Generator(),
         worker_init_fn=prepare_worker,
     )

@@ -28,7 +28,7 @@ def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = N
         build(trained.info, "val", trained.data_root, trained.seed),
         eval_transform(trained.recipe, trained.info, image_size),
     )
-    batches = eval_loader(samples, batch_size, trained.workers)
+    batches = eval_loader(samples, batch_size, trained.workers, trained.device)
     right = torch.cat([hits(trained.logits(images), labels) for images, labels in batches])
     top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
     by_image = {"top1" + BY_IMAGE: pack(right[:, 0].tolist())}

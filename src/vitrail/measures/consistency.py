@@ -245,12 +245,11 @@ def validation_batches(
     """Yield indices in the validation split, images on the device, and labels."""
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = evenly_spread(len(dataset), images)
-    loader = eval_loader(
-        EvaluationSamples(Subset(dataset, chosen), transform), batch_size, trained.workers
-    )
+    samples, device = EvaluationSamples(Subset(dataset, chosen), transform), trained.device
+    loader = eval_loader(samples, batch_size, trained.workers, device)
     for number, (batch, labels) in enumerate(loader):
         start = number * batch_size
-        yield chosen[start : start + batch_size], batch.to(trained.device), labels
+        yield chosen[start : start + batch_size], batch.to(device, non_blocking=True), labels
 
 
 class _Tally:

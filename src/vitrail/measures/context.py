@@ -174,4 +174,6 @@ class Trained(Described[R]):
             VitrailError: as `require_logits`.
         """
         with torch.inference_mode():
-            return require_logits(self.model(images.to(self.device)).float().cpu())
+            return require_logits(
+                self.model(images.to(self.device, non_blocking=True)).float().cpu()
+            )

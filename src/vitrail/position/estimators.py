@@ -60,7 +60,7 @@ def bias_of_few(
         )
     cleans, labelled, images_of = [], [], []
     total = torch.zeros((), dtype=torch.float64)  # (reference, classes), over samples
-    loader = eval_loader(samples, batch_size, workers)
+    loader = eval_loader(samples, batch_size, workers, device)
     indices = torch.arange(count).split(batch_size)
     for part, (images, labels) in zip(indices, loader, strict=True):
         draws = draws_of(part, reference, model.positions, seed)

@@ -353,8 +353,8 @@ def _seconds_of_inference(
         warm, _ = next(iter(eval_loader(samples, batch_size)))
         model(warm.to(trained.device)).cpu()
         start = time.perf_counter()
-        for images, _ in eval_loader(samples, batch_size, trained.workers):
-            model(images.to(trained.device)).cpu()
+        for images, _ in eval_loader(samples, batch_size, trained.workers, trained.device):
+            model(images.to(trained.device, non_blocking=True)).cpu()
     return time.perf_counter() - start
 
 

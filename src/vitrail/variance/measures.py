@@ -275,7 +275,7 @@ def _test_batches(
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = Subset(dataset, evenly_spread(len(dataset), images)[done:])
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
-    return eval_loader(samples, batch_size, trained.workers)
+    return eval_loader(samples, batch_size, trained.workers, trained.device)
 
 
 @torch.inference_mode()
@@ -297,7 +297,7 @@ def _right(
         found = rows.read(batch_size)  # (n, models) int8
         done = sum(map(len, found))
         for batch, labels in _test_batches(trained, pixels, batch_size, images, done):
-            batch = batch.to(trained.device)
+            batch = batch.to(trained.device, non_blocking=True)
             logits = [require_logits(model(batch).cpu()) for model in models.values()]
             hits = [of_model.argmax(dim=1) == labels for of_model in logits]
             found.append(torch.stack(hits, dim=1).to(torch.int8))
@@ -309,7 +309,7 @@ def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> 
     """Var[X] of all patch embeddings of these images, flattened as the paper does."""
     total, first, second = 0, 0.0, 0.0
     for batch in batches:
-        embedded = model.patch_embed(batch.to(trained.device)).double()
+        embedded = model.patch_embed(batch.to(trained.device, non_blocking=True)).double()
         total += embedded.numel()
         first += embedded.sum().item()
         second += embedded.square().sum().item()

@@ -180,6 +180,13 @@ def test_evaluation_sees_every_image_once_in_order(recipe, digits, workers):
     assert torch.cat([labels for _, labels in batches]).tolist() == dataset.labels.tolist()
 
 
+@pytest.mark.parametrize(("device", "pinned"), [("cpu", False), ("cuda:1", True)])
+def test_batches_for_a_gpu_are_pinned(digits, device, pinned):
+    assert (
+        eval_loader(build(digits, "val", Path("nowhere")), 250, device=device).pin_memory == pinned
+    )
+
+
 def test_shuffled_labels_are_the_same_labels_in_another_order_of_each_seed(digits):
     plain = build(digits, "train", Path("nowhere"))
     labels = [plain[at][1] for at in range(len(plain))]

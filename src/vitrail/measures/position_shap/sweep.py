@@ -103,7 +103,7 @@ def sweep(
 
     rest = Subset(samples, order[start:].tolist())
     with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
-        for images, truth in eval_loader(rest, batch_size, workers):
+        for images, truth in eval_loader(rest, batch_size, workers, device):
             if until and done >= FEWEST and cast(float, estimated().half_width) <= until:
                 break
             indices = order[done : done + len(truth)]
