@@ -13,6 +13,7 @@ from torch.nn import functional
 from vitrail.errors import VitrailError, first_line
 from vitrail.images.folders import ClassFolders
 from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.measures.context import require_finite
 from vitrail.measures.equivariance import evaluating
 
 TEMPERATURE = 0.07
@@ -64,8 +65,9 @@ def knn_accuracy(
     device, seen = next(model.parameters()).device, []
     with evaluating(model):
         for images in (bank, queries):
-            batches = eval_loader(EvaluationSamples(images, view), batch_size)
-            seen.append(torch.cat([_features(model, batch.to(device)) for batch, _ in batches]))
+            batches = eval_loader(EvaluationSamples(images, view), batch_size, device=device)
+            shown = (batch.to(device, non_blocking=True) for batch, _ in batches)
+            seen.append(torch.cat([_features(model, batch) for batch in shown]))
     labels = torch.tensor(bank.targets)
     found = vote(seen[0], labels, seen[1], len(bank.classes), [neighbours])[neighbours]
     return 100 * (found == torch.tensor(queries.targets)).double().mean().item()
@@ -79,12 +81,7 @@ def _features(model: nn.Module, images: Tensor) -> Tensor:
             f"the model returns {found} for {images.shape[0]} images: give one that returns "
             "features (B, C), such as timm's with num_classes=0"
         )
-    if not features.isfinite().all():
-        raise VitrailError(
-            "the model's features are not finite (NaN or infinite): give weights of a training "
-            "that has not diverged"
-        )
-    return features
+    return require_finite(features, "features")
 
 
 def closest(

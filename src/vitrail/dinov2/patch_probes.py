@@ -31,7 +31,7 @@ from vitrail.images.decoding import IGNORED
 from vitrail.images.loading import eval_loader
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import normalization
-from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.context import Trained, Values, passes, require_finite
 from vitrail.measures.kept import Rows, kept_rows
 from vitrail.seeding import derive
 
@@ -239,9 +239,11 @@ def _patches(
     model: Any = trained.model
     count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
     done, tokens, pixels = 0, torch.empty(0), torch.empty(0)
-    for images, masks in eval_loader(samples, batch_size, trained.workers):
+    for images, masks in eval_loader(samples, batch_size, trained.workers, trained.device):
         with torch.inference_mode(), autocast(trained.device, precision):
-            found = model.forward_features(images.to(trained.device))[:, model.num_prefix_tokens :]
+            images = images.to(trained.device, non_blocking=True)
+            found = model.forward_features(images)[:, model.num_prefix_tokens :]
+        require_finite(found, "features")
         side = masks.shape[-1] // round(found.shape[1] ** 0.5)
         shown = masks.unfold(1, side, side).unfold(2, side, side).flatten(3).flatten(0, 2)
         if not done:

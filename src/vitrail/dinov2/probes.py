@@ -31,7 +31,7 @@ from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import EvaluationSamples, eval_loader, micro_batches
 from vitrail.images.opening import SPLITS, Split, build
 from vitrail.images.transforms import eval_transform, normalization
-from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.context import Trained, Values, passes, require_finite
 from vitrail.measures.kept import forget, kept_path, kept_rows
 from vitrail.measures.price import bytes_of_tokens, bytes_of_verdicts, keeps
 from vitrail.octic.group import ELEMENTS, transform
@@ -400,7 +400,9 @@ def class_tokens(
             with torch.inference_mode(), autocast(trained.device, precision):
                 for pictures, truth in _batches(trained, images, batch_size):
                     seen = torch.stack([transform(image, next(waiting)) for image in pictures])
-                    tokens = trained.model(seen.to(trained.device, dtype))
+                    tokens = require_finite(
+                        trained.model(seen.to(trained.device, dtype)), "features"
+                    )
                     found.append(tokens.to(HALF.get(precision, dtype)))
                     labels.append(truth)
                     rows.append(found[-1], truth)
@@ -416,7 +418,7 @@ def _batches(
     trained: Trained[DINOv2Recipe], images: Dataset[Any], size: int
 ) -> DataLoader[tuple[Tensor, int]]:
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
-    return eval_loader(samples, size, trained.workers)
+    return eval_loader(samples, size, trained.workers, trained.device)
 
 
 def _last_tokens(
@@ -427,9 +429,15 @@ def _last_tokens(
     count = min(BLOCKS, len(model.blocks))
     options = {"return_prefix_tokens": True, "norm": True, "intermediates_only": True}
     with torch.inference_mode(), autocast(trained.device, precision):
-        images = images.to(trained.device)
+        images = images.to(trained.device, non_blocking=True)
         taken = model.forward_intermediates(images, count, output_fmt="NLC", **options)
-    return [(patches.float().clone(), prefix[:, 0].float().clone()) for patches, prefix in taken]
+    return [
+        (
+            require_finite(patches, "features").float().clone(),
+            require_finite(prefix[:, 0], "features").float().clone(),
+        )
+        for patches, prefix in taken
+    ]
 
 
 def _logits(

@@ -22,7 +22,7 @@ from torch import Tensor
 from vitrail.errors import VitrailError
 from vitrail.images.transforms import eval_transform
 from vitrail.measures.consistency import validation_batches
-from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.context import Trained, Values, passes, require_finite
 from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 
@@ -50,8 +50,8 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
         ``shuffled/row``, ``shuffled/column`` and ``shuffled/r2``; ``images``.
 
     Raises:
-        VitrailError: the model is not this package's nor timm's ViT or EVA, or there are fewer than
-            two images.
+        VitrailError: the model is not this package's nor timm's ViT or EVA, its features are not
+            finite, or there are fewer than two images.
     """
     model: Any = trained.model
     if not isinstance(model, PROBED):
@@ -65,7 +65,8 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
     prefix, done = model.num_prefix_tokens, 0
     sums = [torch.zeros(()), torch.zeros(())]  # of the products of each half, (1 + D + 4, ...)
     for _, batch, _ in validation_batches(trained, view, batch_size, images):
-        tokens = model.forward_features(batch.to(trained.device))[:, prefix:].cpu().double()
+        tokens = require_finite(model.forward_features(batch), "features")[:, prefix:]
+        tokens = tokens.cpu().double()
         true = places.expand(len(batch), -1, -1)
         shuffled = _shuffled(places, range(done, done + len(batch)), trained.seed)
         found = torch.cat([torch.ones_like(tokens[..., :1]), tokens, true, shuffled], dim=2)

@@ -23,6 +23,7 @@ from vitrail.dinov2.patch_probes import (
     standardize,
     votes_by_pixel,
 )
+from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
 from vitrail.measures.context import Trained
 from vitrail.measures.kept import keeping
@@ -92,6 +93,11 @@ def test_a_channel_of_another_scale_changes_no_score(judged):
     assert scaled == pytest.approx(plain, abs=0.2)
     assert plain["linear"] > 50
     assert plain["knn"] > 50
+
+
+def test_patches_that_are_not_finite_are_refused(judged):
+    with pytest.raises(VitrailError, match="features are not finite"):
+        patch_segmentation(judged(Pixels(scales=[float("nan")])), **CHOICES)
 
 
 def test_features_are_standardised_as_by_scikit_learn(monkeypatch):

@@ -1,5 +1,7 @@
 """Probes against numbers worked out by hand, and on a trained model that turns cannot change."""
 
+import copy
+from dataclasses import replace
 from inspect import signature
 
 import numpy as np
@@ -183,6 +185,15 @@ def test_as_many_images_pass_as_the_rule_says(i8, monkeypatch, measure, given):
     known = {"images": images["val"], "train_images": images["train"], "recipe": i8.recipe}
     wanted = measure.passes({**defaults, **given, **known}) * images["val"]
     assert sum(passed) == pytest.approx(wanted)
+
+
+@pytest.mark.parametrize("measure", [probes.knn, probes.cells, probes.linear])
+def test_features_that_are_not_finite_are_not_judged(i8, measure):
+    diverged = copy.deepcopy(i8.model)
+    for parameter in diverged.parameters():
+        torch.nn.init.constant_(parameter, float("nan"))
+    with pytest.raises(VitrailError, match="features are not finite"):
+        measure(replace(i8, model=diverged))
 
 
 def test_in_half_precision_accuracies_hardly_change(i8):
