@@ -15,12 +15,14 @@ from pathlib import Path
 from unittest import mock
 
 import mmseg
+import torch
 from mmseg.apis import MMSegInferencer
 from PIL import Image
 
 from vitrail.errors import VitrailError, first_line, require_known
 from vitrail.images.decoding import read_image
 from vitrail.images.opening import image_files
+from vitrail.segmentation.weights import RECORDS
 
 TOOLS = Path(mmseg.__file__).parent / ".mim" / "tools"
 MISTAKES = {
@@ -49,7 +51,11 @@ def run_tool(tool: str, arguments: Sequence[str]) -> None:
         if tool == "infer":
             infer(arguments)
             return
-        with mock.patch.object(sys, "argv", [f"vitrail mmseg {tool}", *arguments]):
+        # Some tools read checkpoints by torch.load, which knows none of mmengine's records.
+        with (
+            torch.serialization.safe_globals(RECORDS),
+            mock.patch.object(sys, "argv", [f"vitrail mmseg {tool}", *arguments]),
+        ):
             runpy.run_path(str(TOOLS / f"{tool}.py"), run_name="__main__")
     except FileNotFoundError as error:
         raise VitrailError(

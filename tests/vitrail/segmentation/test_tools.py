@@ -4,11 +4,13 @@ import json
 import re
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
+from mmengine.runner import CheckpointLoader
 from mmseg.apis import MMSegInferencer, inference_model, init_model
 from PIL import Image
 from safetensors.torch import load_file
@@ -103,6 +105,18 @@ def test_what_it_trained_is_tested(trained, options, capsys):
     assert labels == {(172, 128)}
 
 
+def test_what_it_trained_is_published_without_its_optimizer(trained, tmp_path):
+    saved = trained / "work" / f"iter_{STEPS}.pth"
+    run_tool("misc/publish_model", [str(saved), str(tmp_path / "mine.pth")])
+    deadline = time.monotonic() + 60
+    while not (found := [*tmp_path.glob("mine-????????.pth")]):  # a process of its own renames it
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    before, after = (CheckpointLoader.load_checkpoint(str(file)) for file in (saved, *found))
+    assert after.keys() == before.keys() - {"optimizer"}
+    torch.testing.assert_close(after["state_dict"], before["state_dict"], rtol=0, atol=0)
+
+
 @pytest.fixture(scope="module")
 def run(info, data_root, tmp_path_factory):
     """A run of ours: an adaptive segmenter after one step."""
@@ -144,6 +158,7 @@ def test_no_import_of_ours_is_needed_to_open_a_run(run):
     code = """
 import sys
 import vitrail  # for torchvision alone, whose compiled part may not be torch's
+from mmengine.runner import CheckpointLoader
 from mmseg.apis import init_model
 init_model(*sys.argv[1:], device="cpu")
 """
