@@ -240,7 +240,9 @@ class TrainingLoop(RunFolder):
         self.require_same_start(state.pop("initial_sha256", None), checkpoint)
         try:
             self.trainer.restore(state)
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, MemoryError, ValueError, KeyError) as error:
+            if out_of_memory(error):
+                raise self._too_little_memory() from None
             raise VitrailError(
                 f"{checkpoint} does not fit model '{self.run.recipe.model.name}' and its optimiser "
                 f"({first_line(error)}): their code has changed since; delete {checkpoint.parent} "
@@ -253,10 +255,13 @@ class TrainingLoop(RunFolder):
         except (RuntimeError, MemoryError) as error:
             if not out_of_memory(error):
                 raise
-            raise VitrailError(
-                f"{self.team.device} has too little memory for micro-batches of "
-                f"{self.run.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
-            ) from None
+            raise self._too_little_memory() from None
+
+    def _too_little_memory(self) -> VitrailError:
+        return VitrailError(
+            f"{self.team.device} has too little memory for micro-batches of "
+            f"{self.run.recipe.batch.micro} images: set grad_checkpointing or lower batch.micro"
+        )
 
     def _require(self, fault: str | None, step: int) -> None:
         """Stop a training that has diverged at `step`; what it saved before then stays."""

@@ -480,6 +480,17 @@ def test_too_little_memory_is_told_with_the_micro_batch(recipe, run, monkeypatch
         run(recipe)
 
 
+def test_too_little_memory_is_no_fault_of_a_checkpoint(recipe, run, monkeypatch):
+    run(recipe, stop_after=3)
+
+    def full(self, state):
+        raise torch.OutOfMemoryError
+
+    monkeypatch.setattr(ClassifierTrainer, "restore", full)
+    with pytest.raises(VitrailError, match="too little memory"):
+        run(recipe)
+
+
 def test_the_dataset_must_be_the_recipes_own(recipe, run, info, tmp_path):
     newer = info.model_copy(update={"version": 2})
     with pytest.raises(VitrailError, match=r"wants dataset digits version 1 and was given .* 2"):

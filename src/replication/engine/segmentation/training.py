@@ -124,15 +124,19 @@ class _SegmentationLoop(RunFolder, Hook):
                 if not out_of_memory(error):
                     raise
                 traceback.clear_frames(error.__traceback__)
-                raise VitrailError(
-                    f"{team.device} has too little memory for {size // team.world} "
-                    "images: start more processes or lower batch.size"
-                ) from None
+                raise self._too_little_memory() from None
             finally:
                 runner.train_loop.dataloader_iterator = None  # ends its workers
             if self.signal:
                 self.journal.say(f"stopped by signal {self.signal}; step {self.done} is saved")
                 raise SystemExit(128 + self.signal)
+
+    def _too_little_memory(self) -> VitrailError:
+        images = self.run.recipe.batch.size // self.team.world
+        return VitrailError(
+            f"{self.team.device} has too little memory for {images} images: start more processes "
+            "or lower batch.size"
+        )
 
     def _runner(self, config: Any) -> Runner:
         """Build all that trains; processes talk to each other meanwhile."""
@@ -148,6 +152,8 @@ class _SegmentationLoop(RunFolder, Hook):
             runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
             runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
         except Exception as error:  # the configuration's parts may raise anything
+            if out_of_memory(error):
+                raise self._too_little_memory() from None
             raise VitrailError(
                 f"configuration '{self.run.recipe.model.name}' cannot be trained "
                 f"({first_line(error)}): correct the file, or model.args and options of the recipe"
@@ -220,7 +226,9 @@ class _SegmentationLoop(RunFolder, Hook):
             states = state["param_schedulers"]
             for scheduler, own in zip(runner.param_schedulers, states, strict=True):
                 scheduler.load_state_dict(own)
-        except (RuntimeError, ValueError, KeyError) as error:
+        except (RuntimeError, MemoryError, ValueError, KeyError) as error:
+            if out_of_memory(error):
+                raise self._too_little_memory() from None
             raise VitrailError(
                 f"{self.checkpoint} does not fit configuration '{self.run.recipe.model.name}' "
                 f"({first_line(error)}): the code has changed since; delete "

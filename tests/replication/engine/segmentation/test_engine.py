@@ -11,6 +11,7 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 import mmseg.apis
 import pytest
 import torch
+from mmengine.optim import OptimWrapper
 from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
@@ -231,6 +232,21 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
     monkeypatch.setattr(type(wider), "hash", property(lambda self: name))
     with pytest.raises(VitrailError, match=r"step-00000002\.pt does not fit configuration"):
         run(wider)
+
+
+@pytest.mark.parametrize("part", ["build_optim_wrapper", "load_state_dict"])
+def test_too_little_memory_is_no_fault_of_a_configuration_or_checkpoint(
+    recipe, run, monkeypatch, part
+):
+    run(recipe, stop_after=2)
+
+    def full(*given, **options):
+        raise torch.OutOfMemoryError
+
+    owner = engine._Runner if part == "build_optim_wrapper" else OptimWrapper
+    monkeypatch.setattr(owner, part, full)
+    with pytest.raises(VitrailError, match="too little memory for 2 images"):
+        run(recipe)
 
 
 def test_the_model_is_built_and_filled_again(straight, recipe, info, data_root):
