@@ -35,7 +35,7 @@ def retaken_faults(catalog: Catalog, number: int, tell: Callable[[str], None]) -
         if cell.measurement and cell.of_hardware
     }
     comparable = {}
-    for path in catalog.measurements.keys() - of_hardware:
+    for path in sorted(catalog.measurements.keys() - of_hardware):
         with remedies_written_out(catalog.node(path)):
             if record := read_record(path):
                 comparable[path] = record

@@ -79,7 +79,7 @@ def test_damaged_files_are_read_or_refused_in_a_sentence(tmp_path, suffix):
 def test_an_image_that_is_far_too_large_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
     Image.new("RGB", (30, 30)).save(tmp_path / "bomb.png")
-    with pytest.raises(VitrailError, match=r"cannot read image .*bomb\.png \(.*decompression bomb"):
+    with pytest.raises(VitrailError, match=r"bomb\.png has more than 200 pixels"):
         read_image(tmp_path / "bomb.png")
 
 
