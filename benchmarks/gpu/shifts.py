@@ -2,50 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from functools import partial
 
 import torch
 from torch import Tensor, nn
 
-from benchmarks.gpu.families import Family, shift
+from benchmarks.gpu.families import shift
 from benchmarks.gpu.running import Measured, Settings, Step, each
-from benchmarks.shift_ties import CONTENTS, repeated
+from benchmarks.shift_ties import IMAGES
 from vitrail.measures.margins import selection_margins
 from vitrail.shift.torus import roll_image
+
+CONTENTS = ("stripes", "tiles", "two equal objects", "photographs")
 
 
 def steps() -> Iterable[Step]:
     """One step for each kind of image."""
-    for content in IMAGES:
+    for content in CONTENTS:
         yield Step(f"shift/{content}", partial(shifts, content=content), limit=60)
     yield Step("bits by place", bits_by_place, limit=30)
-
-
-def _stripes(family: Family, count: int) -> Tensor:
-    period = torch.arange(family.side) // 4 % 2
-    image = (2.0 * period - 1).expand(3, family.side, family.side)
-    return torch.stack([image if index % 2 else image.mT for index in range(count)])
-
-
-def _tiles(family: Family, count: int) -> Tensor:
-    side = 28 if family.side % 28 == 0 else 32  # of a tile: it divides 224, and 256
-    tiles = torch.randn(count, 3, side, side, generator=torch.Generator().manual_seed(0))
-    return tiles.repeat(1, 1, family.side // side, family.side // side)
-
-
-def _two_objects(family: Family, count: int) -> Tensor:
-    generator = torch.Generator().manual_seed(0)
-    pairs = [repeated(CONTENTS[0], family.side, generator) for _ in range(count)]
-    return torch.stack(pairs).float()
-
-
-IMAGES: dict[str, Callable[[Family, int], Tensor]] = {
-    "stripes": _stripes,
-    "tiles": _tiles,
-    "two equal objects": _two_objects,
-    "photographs": Family.images,
-}
 
 
 def shifts(settings: Settings, content: str) -> Iterator[Measured]:
@@ -59,7 +35,7 @@ def shifts(settings: Settings, content: str) -> Iterator[Measured]:
     def compare(label: str) -> Iterator[Measured]:
         family = families[label]
         model = family.build().to(settings.device)
-        images = IMAGES[content](family, count).to(settings.device)
+        images = IMAGES[content](family.side, count).to(settings.device)
         generator = torch.Generator().manual_seed(1)
         offsets = torch.randint(family.side, (count, 2), generator=generator)
         with torch.no_grad():

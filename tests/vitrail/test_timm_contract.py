@@ -9,7 +9,7 @@ import pytest
 import timm
 import torch
 from timm.models import get_notrace_functions, get_notrace_modules, save_for_hf
-from timm.models._manipulate import group_parameters
+from timm.models._manipulate import group_parameters, reinit_non_persistent_buffers
 from torchvision.models.feature_extraction import create_feature_extractor, get_graph_node_names
 
 import vitrail.models  # noqa: F401
@@ -97,6 +97,10 @@ def noise(height=SIDE, width=SIDE, channels=3):
     return torch.randn(2, channels, height, width)
 
 
+def tensors(model):
+    return [*model.parameters(), *model.buffers()]
+
+
 def unlearned(model):
     return [name for name, parameter in model.named_parameters() if parameter.grad is None]
 
@@ -113,6 +117,23 @@ def backward(name):
     model = micro(name).train()
     model(noise()).square().sum().backward()
     assert unlearned(model) == []
+
+
+def factory(name):
+    """A model is made where and in the precision asked for; without memory, weights complete it."""
+    model, x, double = micro(name, dtype=torch.float64), noise().double(), {torch.float64}
+    with torch.device("meta"):
+        in_context = micro(name, dtype=torch.float64)
+    for empty in (in_context, micro(name, device="meta", dtype=torch.float64)):
+        assert {tensor.device.type for tensor in tensors(empty)} == {"meta"}
+        assert {tensor.dtype for tensor in empty.parameters()} == double
+        assert empty(x.to("meta")).dtype == torch.float64
+        empty = empty.to_empty(device="cpu").eval()
+        for tensor in tensors(empty):
+            tensor.data.fill_(7)  # what memory held before
+        empty.load_state_dict(model.state_dict())
+        reinit_non_persistent_buffers(empty)
+        assert torch.equal(empty(x), model(x))
 
 
 def default_cfg(name):
@@ -314,9 +335,9 @@ def hub(name):
 
 
 PROBES = (
-    forward, backward, default_cfg, widths, pool_size, classifier, pooling, intermediates, features,
-    pruning, checkpointing, drop_path, channels_last, fxforward, fxbackward, groups, input_size,
-    other_size, any_size, oblong, channels, export, hub,
+    forward, backward, factory, default_cfg, widths, pool_size, classifier, pooling, intermediates,
+    features, pruning, checkpointing, drop_path, channels_last, fxforward, fxbackward, groups,
+    input_size, other_size, any_size, oblong, channels, export, hub,
 )  # fmt: skip
 
 

@@ -24,11 +24,19 @@ from torch import Tensor, nn
 from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
 from vitrail.shift.features import build
-from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
+from vitrail.shift.grids import (
+    Adaptive,
+    FirstGrid,
+    Selection,
+    become,
+    strongest_tokens,
+    tokens_at,
+)
 from vitrail.shift.polyphase import roll, sample
 from vitrail.shift.torus import Frame
 
-torch.fx.wrap("roll")  # one node of a traced graph
+for _node in ("roll", "tokens_at"):  # one node each of a traced graph
+    torch.fx.wrap(_node)
 
 
 class AdaptiveConvAttention(ConvAttention):
@@ -77,13 +85,15 @@ class AdaptiveCvT(Adaptive, CvT):
         chosen = self.later_grid if index else self.grid
         if index == 0 or chosen.per_operation:
             conv = self.stages[index].embed.conv
-            tokens, phase = chosen(x.permute(0, 3, 1, 2), conv)
+            images = x.permute(0, 3, 1, 2)
+            tokens, phase = chosen(images, conv)
             frame = frame.sampled(phase, self.strides[index])
         else:  # the last stage's tokens are aligned already
             tokens, frame = super()._embed(index, x, frame)
         offset = chosen.stage(tokens, self.periods[index], anchored=index == 0)
         if offset is not None:
-            tokens, frame = roll(tokens, offset), frame.rolled(offset)
+            frame = frame.rolled(offset)
+            tokens = roll(tokens, offset) if index else tokens_at(images, conv, frame)
         return tokens, frame
 
 

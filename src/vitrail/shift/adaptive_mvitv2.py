@@ -42,12 +42,19 @@ from torch.nn import functional
 from vitrail.errors import VitrailError
 from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.features import PlacedModel, build, default_cfgs_of, require_size
-from vitrail.shift.grids import Adaptive, FirstGrid, Selection, become, strongest_tokens
+from vitrail.shift.grids import (
+    Adaptive,
+    FirstGrid,
+    Selection,
+    become,
+    strongest_tokens,
+    tokens_at,
+)
 from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
-for _node in ("roll", "require_size"):  # one node each of a traced graph
+for _node in ("roll", "tokens_at", "require_size"):  # one node each of a traced graph
     torch.fx.wrap(_node)
 
 AXES = ("h", "w")
@@ -363,7 +370,8 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
             grid = self.later_grid if index else self.grid
             offset = grid.stage(x, stage.period, anchored=index == 0)
             if offset is not None:
-                x, frame = roll(x, offset), frame.rolled(offset)
+                frame = frame.rolled(offset)
+                x = roll(x, offset) if index else tokens_at(images, conv, frame)
             x, frame = stage(x, frame)
             yield x.flatten(1, 2), x, frame
 

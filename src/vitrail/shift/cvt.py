@@ -230,6 +230,8 @@ class CvT(PlacedModel):
             none, as in CvT's own configuration.
         padding_mode: of every convolution, "zeros" or "circular".
         init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
+        device: where the model is made; by default where torch makes its tensors.
+        dtype: of its parameters, which are drawn in torch's default; by default that one.
 
     Raises:
         VitrailError: `img_size` does not fit, or `padding_mode` is unknown.
@@ -252,34 +254,40 @@ class CvT(PlacedModel):
         drop_path_rate: float = 0.0,
         padding_mode: PaddingMode = "zeros",
         init_std: float = 0.02,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
         self.in_chans = in_chans
         self.strides, self.kv_strides = tuple(strides), tuple(kv_strides)
-        stages = []
-        self.feature_info: list[dict[str, Any]] = []
-        last = len(embed_dims) - 1
-        for i, dim in enumerate(embed_dims):
-            embed = ConvEmbed(embed_dims[i - 1] if i else in_chans, dim, kernels[i], strides[i])
-            rates = torch.linspace(
-                0, drop_path_rate * (i == last), depths[i], device="cpu"
-            ).tolist()
-            blocks = [Block(dim, num_heads[i], kv_strides[i], mlp_ratio, rate) for rate in rates]
-            stages.append(Stage(embed, blocks, has_class_token=i == last))
-            info = {"num_chs": dim, "reduction": math.prod(strides[: i + 1])}
-            self.feature_info.append({**info, "module": f"stages.{i}"})
-        self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
-        # So many pixels make whole tokens, keys and values in every stage.
-        reductions = [info["reduction"] for info in self.feature_info]
-        self.size_multiple = math.lcm(*map(operator.mul, reductions, kv_strides))
-        self.num_features = self.head_hidden_size = embed_dims[-1]
-        self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
-        self.head_drop = nn.Dropout(drop_rate)
-        self.reset_classifier(num_classes, global_pool)
-        for module in self.modules():
-            if isinstance(module, nn.Linear):  # convolutions keep torch's initialisation
-                nn.init.trunc_normal_(module.weight, std=init_std)
-                nn.init.zeros_(module.bias)
+        with torch.get_default_device() if device is None else torch.device(device):
+            stages = []
+            self.feature_info: list[dict[str, Any]] = []
+            last = len(embed_dims) - 1
+            for i, dim in enumerate(embed_dims):
+                embed = ConvEmbed(embed_dims[i - 1] if i else in_chans, dim, kernels[i], strides[i])
+                rates = torch.linspace(
+                    0, drop_path_rate * (i == last), depths[i], device="cpu"
+                ).tolist()
+                blocks = [
+                    Block(dim, num_heads[i], kv_strides[i], mlp_ratio, rate) for rate in rates
+                ]
+                stages.append(Stage(embed, blocks, has_class_token=i == last))
+                info = {"num_chs": dim, "reduction": math.prod(strides[: i + 1])}
+                self.feature_info.append({**info, "module": f"stages.{i}"})
+            self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
+            # So many pixels make whole tokens, keys and values in every stage.
+            reductions = [info["reduction"] for info in self.feature_info]
+            self.size_multiple = math.lcm(*map(operator.mul, reductions, kv_strides))
+            self.num_features = self.head_hidden_size = embed_dims[-1]
+            self.norm: nn.Module = nn.LayerNorm(self.num_features, eps=EPS)
+            self.head_drop = nn.Dropout(drop_rate)
+            self.reset_classifier(num_classes, global_pool)
+            for module in self.modules():
+                if isinstance(module, nn.Linear):  # convolutions keep torch's initialisation
+                    nn.init.trunc_normal_(module.weight, std=init_std)
+                    nn.init.zeros_(module.bias)
+        self.to(dtype=dtype)
         self.set_padding_mode(padding_mode)
         self._check_size(to_2tuple(img_size))
 

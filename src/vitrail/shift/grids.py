@@ -45,7 +45,7 @@ from vitrail.shift.tokenization import (
     projection_energies,
     projection_errors,
 )
-from vitrail.shift.torus import Size, circular_conv, first_phase, roll_image
+from vitrail.shift.torus import Frame, Size, circular_conv, first_phase, roll_image
 from vitrail.shift.windows import WindowChoice
 
 Selection = Literal["paper", "fast", "none"]
@@ -63,11 +63,15 @@ class FirstGrid(nn.Module):
 
     name: str = "none"
     per_operation = False  # whether every strided operation chooses, not only a stage's beginning
-    in_order = False  # whether it chooses behind an anchor: see `polyphase.first_of_equal`
+    anchors = False  # whether models compute their first tokens again at the anchor: `tokens_at`
+
+    def __init__(self, in_order: bool = False) -> None:
+        super().__init__()
+        self.in_order = in_order  # whether it chooses behind an anchor: see `polyphase`
 
     def behind_anchor(self) -> FirstGrid:
         """Return what chooses behind the anchor of a model that this one has anchored."""
-        return self
+        return type(self)(in_order=True) if self.anchors else self
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise one grid (shift, Eq. 13, Eq. 16, Claim 1).
@@ -106,15 +110,11 @@ class PaperGrid(FirstGrid):
 
     name = "paper"
     per_operation = True
+    anchors = True
 
     def __init__(self, in_order: bool = False) -> None:
-        super().__init__()
-        self.in_order = in_order
+        super().__init__(in_order)
         self.choose = WindowChoice()
-
-    def behind_anchor(self) -> FirstGrid:
-        """Return what chooses behind the anchor: see `FirstGrid`."""
-        return type(self)(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise the grid of the most energy: see `FirstGrid`."""
@@ -158,15 +158,11 @@ class FastGrid(FirstGrid):
     """One choice a stage, which costs next to nothing."""
 
     name = "fast"
+    anchors = True
 
     def __init__(self, in_order: bool = False) -> None:
-        super().__init__()
-        self.in_order = in_order
+        super().__init__(in_order)
         self.choose = WindowChoice()
-
-    def behind_anchor(self) -> FirstGrid:
-        """Return what chooses behind the anchor: see `FirstGrid`."""
-        return type(self)(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
         """Tokenise the grid of the most energy along one direction: see `FirstGrid`."""
@@ -221,6 +217,16 @@ def strongest_tokens(
     stride = conv.stride[0]
     phase = strongest_phase(dense, stride, in_order)
     return sample(dense, phase, stride), phase
+
+
+def tokens_at(images: Tensor, conv: nn.Conv2d, frame: Frame) -> Tensor:
+    """Tokenise images ``(B, C, H, W)`` from the first pixel of their frame: channels-last tokens.
+
+    Where the frame begins at an anchor, the convolution reads the same pixels in the same order for
+    all shifts of an image. So its tokens have the same bits on every device, also on one that
+    rounds a token by its place, whose tokens, rolled to the anchor, would not.
+    """
+    return circular_conv(roll_image(images, frame.offset), conv).permute(0, 2, 3, 1)
 
 
 def become(module: Any, module_type: type[Module]) -> Module:

@@ -70,10 +70,7 @@ class ApsGrid(PaperGrid):
     """
 
     name = "aps"
-
-    def behind_anchor(self) -> FirstGrid:
-        """Return this one, as it has no anchor."""
-        return self
+    anchors = False
 
     def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> None:  # type: ignore[override]
         """Leave windows where the grid begins."""

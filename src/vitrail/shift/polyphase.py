@@ -116,28 +116,14 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
     return torch.cat([chirp, chirp]).unfold(0, length, 1)[1:].flip(0)  # row i begins at -i
 
 
-def near_best(scores: Tensor) -> Tensor:
-    """Return which of the scores ``(B, P, Q)``, not negative, equal the largest: see `TIE`."""
-    best = largest(scores)
-    return best - scores <= TIE * best
-
-
 def settle(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
     Returns `ties` of the grids whose scores equal the largest, see `TIE`, and -inf elsewhere.
     Scores are not negative.
     """
-    return ties.where(near_best(scores), -torch.inf)
-
-
-def first_of_equal(scores: Tensor) -> Tensor:
-    """Return the place ``(B, 2)`` of the first of the scores ``(B, P, Q)`` that equal the largest.
-
-    It is the same for all shifts of an image only where tokens keep their order, as behind an
-    anchor. There it needs no arrangement, and no rounding of one can decide.
-    """
-    return strongest(near_best(scores).to(torch.int32))
+    best = largest(scores)
+    return ties.where(best - scores <= TIE * best, -torch.inf)
 
 
 def largest(scores: Tensor) -> Tensor:
@@ -188,13 +174,13 @@ def strongest_phase(tokens: Tensor, stride: int, in_order: bool = False) -> Tens
     Args:
         tokens: ``(B, H, W, C)``.
         stride: of the grid, on both axes; it divides H and W.
-        in_order: shifts of an image give its tokens in the same order: see `first_of_equal`.
+        in_order: all shifts of an image give the same tokens, in the same order: no tie to break.
     """
     with full_precision(tokens):
         energies = grids(token_norms(tokens).square(), (stride, stride))
         if not in_order:
             return strongest_grid(energies)
-        return first_of_equal(fixed_point(energies).sum(dim=(3, 4)))
+        return strongest(fixed_point(energies).sum(dim=(3, 4)))
 
 
 def sample(x: Tensor, phase: Tensor, stride: int) -> Tensor:

@@ -41,12 +41,21 @@ from torch import Tensor, nn
 from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
 from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.features import PlacedModel, require_size
-from vitrail.shift.grids import MERGED, Adaptive, FirstGrid, Projection, Selection, become
+from vitrail.shift.grids import (
+    MERGED,
+    Adaptive,
+    FirstGrid,
+    Projection,
+    Selection,
+    become,
+    tokens_at,
+)
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size
 from vitrail.shift.windows import require_windows
 
-for _node in ("roll", "require_size", "require_windows"):  # one node each of a traced graph
+# One node each of a traced graph.
+for _node in ("roll", "tokens_at", "require_size", "require_windows"):
     torch.fx.wrap(_node)
 
 
@@ -120,8 +129,13 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         x, phase = self.token_grid(images, conv)
         return x, frame.sampled(phase, conv.stride[0])
 
-    def _lay_windows(self, x: Tensor, frame: Frame, index: int) -> tuple[Tensor, Frame]:
-        """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20)."""
+    def _lay_windows(
+        self, x: Tensor, frame: Frame, index: int, images: Tensor
+    ) -> tuple[Tensor, Frame]:
+        """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20).
+
+        The first stage's are computed again from `images`, at the anchor: see `grids.tokens_at`.
+        """
         grid = self.later_window_grid if index else self.window_grid
         offset = grid.windows(
             x,
@@ -129,7 +143,12 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
             merged=self.adaptive_merging and index + 1 < len(self.layers),
             anchored=self.anchored and index == 0,
         )
-        return (x, frame) if offset is None else (roll(x, offset), frame.rolled(offset))
+        if offset is None:
+            return x, frame
+        frame = frame.rolled(offset)
+        if index == 0 and self.anchored and grid.anchors:
+            return tokens_at(images, self.patch_embed.proj, frame), frame
+        return roll(x, offset), frame
 
     def _merge(self, x: Tensor, frame: Frame, project: Projection) -> tuple[Tensor, Frame]:
         """A-PMerge: merge the chosen grid of patches (shift, Eq. 23)."""
@@ -153,7 +172,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
             else:
                 project, norm = merging_parts(stage.downsample)
                 x, frame = self._merge(x, frame, project)
-            x, frame = self._lay_windows(x, frame, index)
+            x, frame = self._lay_windows(x, frame, index, images)
             x = x if norm is None else norm(x)
             if stage.grad_checkpointing:
                 x = checkpoint_seq(stage.blocks, x)

@@ -19,7 +19,6 @@ from vitrail.errors import VitrailError
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     arrangement,
-    first_of_equal,
     fixed_point,
     full_precision,
     grids,
@@ -83,14 +82,14 @@ def window_offsets(
 ) -> list[Tensor]:
     """Return `window_offset` of windows of several sizes, whose norms are taken once.
 
-    `in_order` says that shifts of an image give its tokens in the same order: see
-    `polyphase.first_of_equal`.
+    `in_order` says that all shifts of an image give the same tokens, in the same order: then no
+    tie is broken, the first of the largest scores wins.
     """
     with full_precision(tokens):
         norms = token_norms(tokens)
     units = fixed_point(norms)
     if in_order:
-        return [first_of_equal(_scores(norms, units, window)) for window in windows]
+        return [strongest(_scores(norms, units, window)) for window in windows]
     places, offsets = arrangement(norms), []
     for window in windows:
         scores = settle(_scores(norms, units, window), _ties(places, window))

@@ -2,7 +2,7 @@ import pytest
 import timm
 import torch
 
-from tests.vitrail.shift.conftest import NoFloat64
+from tests.vitrail.shift.devices import NoFloat64
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.canonicalization import CanonicalViT, canonical

@@ -4,13 +4,12 @@ import pytest
 import safetensors.torch
 import timm
 import torch
-from timm.models._manipulate import reinit_non_persistent_buffers
 from timm.utils import ModelEmaV3
 from torch import nn
 
 import vitrail.models  # noqa: F401
 from tests.exporting import exported, in_onnx
-from tests.vitrail.shift.conftest import NoFloat64, RoundsByPlace
+from tests.vitrail.shift.devices import NoFloat64, RoundsByPlace
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_centre
 from vitrail.measures.margins import selection_margins
@@ -208,16 +207,16 @@ def test_logits_do_not_change_on_a_device_that_rounds_a_token_by_its_place(plain
         torch.tensor(photo_centre(name, 8 * side)[::8, ::8]).permute(2, 0, 1) / 255
         for name in ("flower", "china")
     ]
-    symmetric = symmetric_images(side, torch.Generator().manual_seed(0))[::10]
-    images = torch.cat([symmetric, repeated_objects(plain), torch.stack(photographs)]).float()
+    symmetric = symmetric_images(side, torch.Generator().manual_seed(0))[::10].float()
+    images = torch.cat([repeated_objects(plain), torch.stack(photographs)]).float()
     model = make_shift_equivariant(plain, selection).float()
     for name, parameter in model.named_parameters():  # wider ones magnify the rounding of float32
         torch.nn.init.normal_(parameter, float("norm" in name), 0.2)
-    with torch.no_grad():
-        largest = model(images).abs().amax()
-    with RoundsByPlace():
-        changed = invariance_error(model, images, shifts=2)
-    assert changed <= 1e-6 * largest
+    with RoundsByPlace(), torch.no_grad():
+        assert invariance_error(model, images, shifts=2) == 0
+        # Tilings may have their windows in another order, which changes the last bits of a mean.
+        changed = invariance_error(model, symmetric, shifts=2)
+        assert changed <= 1e-6 * model(symmetric).abs().amax()
 
 
 @pytest.mark.parametrize("selection", ["paper", "fast"])
@@ -241,22 +240,6 @@ def test_an_exported_model_gives_the_same_logits_to_shifted_images_of_any_number
     logits = in_onnx(program, tmp_path)
     torch.testing.assert_close(logits(images), expected, rtol=1e-4, atol=1e-5)
     torch.testing.assert_close(logits(shifted), logits(images), rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("name", MODELS)
-def test_a_model_that_is_built_without_memory_is_completed_by_its_weights(name):
-    plain = random_model(name)
-    model = make_shift_equivariant(plain)
-    with torch.device("meta"):
-        options = {"num_classes": 5, **MODELS[name]}
-        empty = make_shift_equivariant(timm.create_model(name, **options).double())
-    empty = empty.to_empty(device="cpu").eval()
-    for buffer in empty.buffers():
-        buffer.fill_(True)
-    empty.load_state_dict(model.state_dict())
-    reinit_non_persistent_buffers(empty)
-    images = pixels(model)
-    assert torch.equal(empty(images), model(images))
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop")

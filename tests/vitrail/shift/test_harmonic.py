@@ -6,7 +6,7 @@ import pytest
 import timm
 import torch
 
-from tests.vitrail.shift.conftest import NoFloat64
+from tests.vitrail.shift.devices import NoFloat64
 from vitrail.images.fractional import band_limited, fourier_shift
 from vitrail.shift import harmonic, polyphase
 from vitrail.shift.harmonic import HarmonicSwin, HarmonicViT, position, recentred, strength

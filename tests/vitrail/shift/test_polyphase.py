@@ -4,7 +4,6 @@ import torch
 from vitrail.shift.polyphase import (
     TIE,
     arrangement,
-    first_of_equal,
     polyphase_energies,
     roll,
     sample,
@@ -93,7 +92,6 @@ def test_only_equal_scores_are_ordered_by_their_arrangement(second, tied, dtype)
     units = (scores * 2**42 if dtype == torch.int64 else scores).to(dtype)
     ties = torch.tensor([[[1.0, 2.0]]])
     assert strongest(settle(units, ties)).tolist() == [[0, int(tied)]]
-    assert first_of_equal(units.flip(2)).tolist() == [[0, int(not tied)]]
 
 
 def test_an_arrangement_is_not_rounded_where_products_of_float32_are():
