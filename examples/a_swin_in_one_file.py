@@ -37,30 +37,34 @@ def arrangement(x: Tensor) -> Tensor:
     return rows @ x @ columns.mT
 
 
-def strongest(scores: Tensor, places: Tensor, s: int) -> Tensor:
+def strongest(scores: Tensor, places: Tensor, s: int, in_order: bool) -> Tensor:
     """Return m* (B, 2), where the grid with the largest of scores (B, s s) begins.
 
     The paper has no rule for grids of equal scores. Here the largest of places (B, s s, H/s, W/s)
-    decides, and also which token of the grid comes first: m* is the paper's modulo s.
+    decides, and also which token of the grid comes first: m* is the paper's modulo s. From there on
+    the tokens of all shifts of an image are in the same order, and the first of equal grids wins.
     """
     equal = scores >= (1 - TIE) * scores.amax(1, keepdim=True)
+    if in_order:
+        places = -torch.arange(s * s, dtype=scores.dtype)[:, None, None]
     ranks = places.where(equal[:, :, None, None], -torch.inf)
     m, *cell = torch.unravel_index(ranks.flatten(1).argmax(1), ranks.shape[1:])  # Eq. 14, Eq. 20
     return torch.stack([m // s, m % s], 1) + s * torch.stack(cell, 1)
 
 
-def strongest_grid(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
+def strongest_grid(f: Callable[[Tensor], Tensor], x: Tensor, s: int, in_order: bool) -> Tensor:
     """Return m* (B, 2) of the grid for which f, of stride s, gives the tokens of largest energy."""
     energies = every(lambda shifted: f(shifted).square().sum(-1), x, s)  # of X^(m) E + b
-    return strongest(energies.sum((2, 3)), arrangement(energies), s)  # Eq. 14, F: squared l2 norm
+    # Eq. 14, F: squared l2 norm
+    return strongest(energies.sum((2, 3)), arrangement(energies), s, in_order)
 
 
-def strongest_windows(x: Tensor, w: int) -> Tensor:
+def strongest_windows(x: Tensor, w: int, in_order: bool) -> Tensor:
     """Return m* (B, 2) of the grid of windows of w x w tokens with the largest energies."""
     norms = x.norm(dim=-1)  # p = 2
     v = every(lambda shifted: avg_pool2d(shifted, w), norms, w)  # Eq. 17-18
     places = every(lambda shifted: shifted[:, ::w, ::w], arrangement(norms), w)
-    return strongest(v.square().sum((2, 3)), places, w)  # Eq. 20, G: squared l2 norm
+    return strongest(v.square().sum((2, 3)), places, w, in_order)  # Eq. 20, G: squared l2 norm
 
 
 class ASwin(nn.Module):
@@ -84,13 +88,13 @@ class ASwin(nn.Module):
         """Return logits (B, classes) of images (B, C, H, W)."""
         token, s = self.token, self.swin.patch_embed.proj.stride[0]
         x = images.movedim(1, -1)
-        x = token(shift(x, strongest_grid(token, x, s)))  # A-token: Eq. 13
+        x = token(shift(x, strongest_grid(token, x, s, False)))  # A-token: Eq. 13
         for index, (stage, norm) in enumerate(zip(self.swin.layers, self.norms, strict=True)):
             if index:
                 merge = stage.downsample  # Eq. 10, with s = 2
-                x = merge(shift(x, strongest_grid(merge, x, 2)))  # A-PMerge: Eq. 21-23
+                x = merge(shift(x, strongest_grid(merge, x, 2, True)))  # A-PMerge: Eq. 21-23
             w = stage.blocks[0].window_size[0]
-            x = norm(shift(x, strongest_windows(x, w)))  # A-WSA: Eq. 19, once in a stage
+            x = norm(shift(x, strongest_windows(x, w, index > 0)))  # A-WSA: Eq. 19, once in a stage
             for block in stage.blocks:
                 x = block(x)  # Eq. 9, Eq. 11
         return self.swin.forward_head(self.swin.norm(x))  # a mean over tokens: Eq. 3-4
