@@ -8,8 +8,8 @@ polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
 every token, and values at the keys' strongest phase. ``"fast"`` selects once per stage: tokens are
 rolled so that the strongest phase, modulo a common multiple of the strides that follow, comes
 first. From there on circular convolutions commute with the shifts that remain, so keys, values and
-the next embedding all take the first phase. As CvT has no windows, the first stage's tokens are
-also rolled to an anchor, so that shifted images have the same bits from there on.
+the next embedding all take the first phase. As CvT has no windows, the first stage also begins at
+an anchor (`grids.tokens_at`), so that shifted images have the same bits from there on.
 """
 
 from __future__ import annotations

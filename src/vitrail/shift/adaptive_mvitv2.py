@@ -10,11 +10,11 @@ distances are circular (shift, Eq. 24): its tables have a row for each of M dist
 ``"paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
 ``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
 that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
-first stage's tokens are rolled to an anchor, so that shifted images have the same bits.
+first stage begins at an anchor, so that shifted images have the same bits.
 
 A block of ``"paper"`` takes two grids of the same tokens. If an image equals its own shift T x,
 the grids h and T h of the keys tie, and beside a given grid of the queries they are not the same.
-So of grids that tie a block takes the first: behind the anchor that is the same one for all shifts.
+Behind the anchor a block takes the first of them, which is the same one for all shifts.
 ``"fast"`` takes one grid for both.
 """
 
@@ -195,7 +195,8 @@ class AdaptiveAttention(MultiScaleAttention):
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
         """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
         x = circular_pad(x, *borders(convs[0], stride)).permute(0, 3, 1, 2)
-        weight = torch.cat([conv.weight.repeat(self.num_heads, 1, 1, 1) for conv in convs])
+        weights = torch.stack([conv.weight for conv in convs])[:, None]  # all heads have the same
+        weight = weights.expand(-1, self.num_heads, -1, -1, -1, -1).flatten(0, 2)
         return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
 
     def _embeddings(self, shift: Tensor) -> list[Tensor]:

@@ -8,8 +8,11 @@ that of the grids in memory, and on some devices a convolution rounds a token by
 this may decide which grid wins. So energies are summed as integers, exactly; no float64 is needed,
 which some devices lack. Scores that differ by no more than the part `TIE` of the largest count as
 equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
-`arrangement`, a max filter (Cahill et al., Group-invariant max filtering, 2022). Behind an anchor,
-where shifted images have their tokens in the same order, the first of them is taken.
+`arrangement`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
+
+Behind an anchor no such rule is needed: the image is rolled to it and tokenised again
+(`grids.tokens_at`), so that all shifts of an image give the same tokens in the same order. There
+the largest score wins, and of several the first.
 
 TensorFloat-32, to which CUDA may round the factors of float32 products, does not change this: it
 rounds each pixel and each weight by itself, to the same value in every place. It must not round
@@ -41,9 +44,11 @@ TIE = 1e-6
 
 It has to exceed what rounding changes, and each pair of grids that it makes equal is no longer
 ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
-at most. ``benchmarks/shift_near_ties.csv`` counts the choices of photographs that it touches. Two
-scores whose gap is this part but for rounding are equal or not as rounding decides: their margin is
-near 0 (`vitrail.shift.rounding`).
+at most. Two scores whose gap is this part but for rounding are equal or not as rounding decides,
+and on a device that rounds by place a shift may then change the logits: their margin is near 0
+(`vitrail.shift.rounding`). ``benchmarks/shift_near_ties.csv`` counts both on photographs: about one
+image in 200 has a choice that the tolerance touches, and one in 1,000 a gap that is within 5e-8 of
+it, as many as have a gap within 5e-8 of 0.
 """
 FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""

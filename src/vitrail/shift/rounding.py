@@ -10,8 +10,9 @@ Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
 They count the roundings of what is computed from tokens, and those of the projection that scores a
 tokeniser's grids. They take every other convolution to give a token the same bits wherever it lies,
 as was measured on CPUs. On a device whose convolutions round by place (tensor cores, Winograd) the
-margins leave these roundings out, and tokens behind the anchor may differ in their last bits. A
-convolution that rounds its factors to TensorFloat-32 gives them the same bits in every place.
+margins leave these roundings out. Behind the anchor nothing depends on the place
+(`grids.tokens_at`). A convolution that rounds its factors to TensorFloat-32 gives tokens the same
+bits in every place.
 """
 
 from __future__ import annotations

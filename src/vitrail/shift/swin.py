@@ -18,8 +18,9 @@ same order, so timm's relative bias (Eq. 11-12) stays, without `adaptive_mvitv2`
 
 With ``"fast"`` (see `grids`) one roll serves a stage's windows and the next merging, whose patches
 then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes first
-in memory. The tokens of a shifted image are then in the same memory order as those of the image,
-and have the same bits: a matrix product may round differently at another place in memory.
+in memory. The image is rolled to it and tokenised again (`grids.tokens_at`). The tokens of a
+shifted image are then in the same memory order as those of the image and have the same bits, and so
+has all that follows: a convolution or a matrix product may round differently at another place.
 
 SwinV2 has a norm behind the projection of merging, which leaves all tokens with about the same
 energy, so energies are those before that norm. The sides of its windows are even, so the grid of

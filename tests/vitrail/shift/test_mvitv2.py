@@ -439,3 +439,12 @@ def test_a_folded_table_keeps_the_nearest_distance():
     assert fold(table, 4).flatten().tolist() == [0, 1, 0, -1]  # of 2 and -2 the mean
     odd = torch.arange(-4.0, 5.0)[:, None]
     assert fold(odd, 5).flatten().tolist() == [0, 1, 2, -2, -1]
+
+
+@pytest.mark.parametrize("selection", SELECTIONS)
+def test_gradients_lie_in_memory_as_their_parameters(selection):
+    """Distributed training copies others once more."""
+    model = made(selection=selection)
+    model(torch.randn(2, 3, 32, 32, dtype=torch.float64)).square().sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad.stride() == parameter.stride()
