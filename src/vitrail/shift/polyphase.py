@@ -47,8 +47,7 @@ ordered by the paper's score. One float32 rounding of every token changes a scor
 at most. Two scores whose gap is this part but for rounding are equal or not as rounding decides,
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
 (`vitrail.shift.rounding`). ``benchmarks/shift_near_ties.csv`` counts both on photographs: about one
-image in 200 has a choice that the tolerance touches, and one in 1,000 a gap that is within 5e-8 of
-it, as many as have a gap within 5e-8 of 0.
+image in 200 has a choice that the tolerance touches, and one in 1,000 a gap within 5e-8 of it.
 """
 FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""
