@@ -65,8 +65,8 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Map the change of tokens under a shift, a row for each model, a column for each block."""
     models, blocks = (cells[name].unique() for name in ("row", "column"))
-    size = {"rows": len(models), "columns": len(blocks)}
-    fig, axes = style.figure("column", aspect=0.8, squeeze=False, **size)
+    rows, columns = len(models), len(blocks)
+    fig, axes = style.figure("column", aspect=0.8, rows=rows, columns=columns, squeeze=False)
     values = [style.first_seed(measurement) for measurement in measurements]
     maps = [[np.asarray(v[f"block {i}/map"]) for i in range(1, len(blocks) + 1)] for v in values]
     top = max(change.max() for row in maps for change in row)
