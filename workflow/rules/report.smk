@@ -42,7 +42,9 @@ onstart:
     computed = [] if workflow.touch else workflow.dag.needrun_jobs()
     due = {Path(file) for job in computed for file in job.output}
     alone = workflow.local_exec and not DEPLOYED and not SETTINGS.allocation
-    devices = {getattr(node, "device", "cpu") for node in planned if node.output in due} - {"cpu"}
+    devices = {getattr(node, "device", "cpu") for node in planned if node.output in due} - {
+        "cpu"
+    }
     try:
         # What a GPU computes is refused before the data for it are fetched: here where there is
         # none, and for other machines where the installed torch could use none.
