@@ -172,7 +172,10 @@ class Ledger:
         self._faults: dict[Path, Fault | None] = {}
 
     def fault(self, output: Path) -> Fault | None:
-        """What is wrong with a record that exists, or with one that it rests on; else None."""
+        """What is wrong with a record, or with one that it rests on or would rest on; else None.
+
+        That a record is not there yet is no fault.
+        """
         if output not in self._faults:
             self._faults[output] = self._find_fault(output)
         return self._faults[output]
@@ -184,11 +187,11 @@ class Ledger:
             record = read_record(output)
         except VitrailError as error:
             return Fault(without_remedy(error), output)
-        if record is None:
-            return None
         for path in node.inputs:
             if fault := self.fault(path):
                 return fault
+        if record is None:
+            return None
         remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
             remove = tuple(map(node.seed_folder, node.seeds))

@@ -84,3 +84,13 @@ def test_a_damaged_record_has_a_remedy_that_is_written_out_and_hides_no_claim(vi
         assert f"--forcerun {record} --config scale=laptop" in " ".join(done.out.split())
         assert "TARGET" not in done.out
     assert "tiny/plain-is-better" in vitrail("status", "--scale", "laptop").out
+
+
+def test_a_damaged_record_is_told_before_anything_was_measured_of_it(vitrail, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
+    record = catalog.paper("tiny").run("plain").records[0]
+    for measurement in catalog.runs_root.rglob("measurements/*.json"):
+        measurement.unlink()
+    assert str(record) not in vitrail("status", "--scale", "laptop").out
+    record.write_text("")
+    assert f"--forcerun {record}" in " ".join(vitrail("status", "--scale", "laptop").out.split())
