@@ -194,7 +194,8 @@ def _taking(trained: Trained, pixels: int, resize: Callable[[], nn.Module]) -> n
     """Return the resized model; raises VitrailError if it takes no images of `pixels` a side."""
     try:
         model = resize()
-        replace(trained, model=model).logits(torch.zeros(1, 3, pixels, pixels))
+        noise = torch.rand(1, 3, pixels, pixels, generator=torch.Generator().manual_seed(0))
+        replace(trained, model=model).logits(noise)
     except VitrailError:
         raise  # it says already what to do
     except Exception as error:  # a model may raise anything about images that do not suit it
@@ -210,8 +211,8 @@ def _taking(trained: Trained, pixels: int, resize: Callable[[], nn.Module]) -> n
 def _passes(given: Mapping[str, Any]) -> float:
     """Three passes each for circular, standard and fractional shifts, nine for views, P-SHAP's.
 
-    Plus two for each larger size of image, and two of one blank image, in proportion to its pixels.
-    This is an upper bound, as some models refuse larger images.
+    Plus two for each larger size of image, and two of one image of noise, in proportion to its
+    pixels. This is an upper bound, as some models refuse larger images.
     """
     own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"])
     larger = sum(2 * factor**2 for factor in given["factors"])

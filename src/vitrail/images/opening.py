@@ -100,28 +100,29 @@ def image_files(folder: Path) -> Iterator[str]:
     return filter(is_image, visible_files(folder))
 
 
-def visible_files(folder: Path) -> Iterator[str]:
+def visible_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[str]:
     """Yield the files below a folder that are not hidden, also of folders that are links.
 
     Hidden is what begins with a dot, such as the copies of notebooks in ``.ipynb_checkpoints``, and
     ``__MACOSX``, which archives made on macOS hold. A link to a folder that holds it would never
-    end, and is not followed.
+    end, and is not followed. Nor is one to a folder of `above`, the resolved folders on the way.
 
     Raises:
         OSError: a folder cannot be read.
     """
-
-    def fail(error: OSError) -> None:
-        raise error
-
-    for parent, folders, names in os.walk(folder, onerror=fail, followlinks=True):
-        here = Path(parent).resolve()
-        folders[:] = [
-            name
-            for name in folders
-            if not is_hidden(name) and not here.is_relative_to((here / name).resolve())
-        ]
-        yield from (os.path.join(parent, name) for name in names if not is_hidden(name))
+    here, folders = folder.resolve(), []
+    way = above | {here}
+    with os.scandir(folder) as entries:
+        visible = sorted((e for e in entries if not is_hidden(e.name)), key=lambda e: e.name)
+    for entry in visible:
+        if not entry.is_dir():
+            yield entry.path
+            continue
+        place = Path(entry.path).resolve()
+        if place not in way and not here.is_relative_to(place):
+            folders.append(Path(entry.path))
+    for below in folders:
+        yield from visible_files(below, way)
 
 
 def is_hidden(name: str) -> bool:

@@ -105,8 +105,9 @@ def arrangement(energies: Tensor) -> Tensor:
     products make all of them.
     """
     height, width = energies.shape[-2:]
-    energies = wide(energies)
-    return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
+    with full_precision(energies):  # autocast would round what is not float64
+        energies = wide(energies)
+        return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
 
 
 def _template(length: int, like: Tensor, rate: int) -> Tensor:

@@ -40,3 +40,11 @@ def test_a_link_to_a_folder_that_holds_it_is_not_followed(tmp_path):
     (tmp_path / "one" / "around").symlink_to(tmp_path)
     (tmp_path / "two").symlink_to(tmp_path / "one")
     assert stems(tmp_path, "") == {"one/file", "two/file"}
+
+
+def test_folders_that_link_to_each_other_are_listed_once_on_each_way(tmp_path):
+    for name, other in (("one", "two"), ("two", "one")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").touch()
+        (tmp_path / name / other).symlink_to(tmp_path / other)
+    assert stems(tmp_path, "") == {"one/file", "one/two/file", "two/file", "two/one/file"}
