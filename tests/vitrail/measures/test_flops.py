@@ -111,6 +111,15 @@ def test_fused_and_explicit_attention_differ_by_scaling_and_softmax():
     assert fused.macs + fused.attention == written.macs
 
 
+def test_attention_is_counted_where_values_have_another_width_than_keys():
+    def attend_and_add(q, k, v):
+        return functional.scaled_dot_product_attention(q, k, v) + v
+
+    wide, narrow = (1, HEADS, T, 2 * C), (1, HEADS, T, C)
+    found = counted(attend_and_add, wide, wide, narrow)
+    assert found.products == HEADS * T**2 * (2 * C + C)
+
+
 def test_a_module_that_says_what_it_counts_as_is_believed_and_not_run():
     class Fourier(nn.Module):
         def operations(self, x):
