@@ -100,7 +100,7 @@ def test_packages_are_read_from_commands_that_install_them(text, expected):
 
 def test_nobody_is_told_to_install_a_package_that_is_not_a_dependency(root):
     """The project itself is installed from a checkout: its name on an index may be another's."""
-    places = ("*.md", "docs/**/*.md", "envs/**/*.md", "examples/**/*", "src/**/*.py", "Makefile")
+    places = ("*.md", "docs/**/*.md", "envs/**/*.md", "examples/*.py", "src/**/*.py", "Makefile")
     told = {
         file.relative_to(root): installed_by_name(file.read_text(encoding="utf-8"))
         for place in places

@@ -112,7 +112,8 @@ def _rpe_calls(batch_size: int, device: str) -> dict[str, Call]:
 
     def circular() -> Tensor:
         to_rows, to_columns = adaptive.position_scores(queries, shift)
-        extended = torch.cat([flat * adaptive.scale, to_rows, to_columns], dim=-1)
+        unused = flat.new_zeros(()).expand(*flat.shape[:3], adaptive.unused)
+        extended = torch.cat([flat * adaptive.scale, to_rows, to_columns, unused], dim=-1)
         return extended @ torch.cat([keys, place], dim=-1).mT
 
     return {f"rpe/{PLAIN}": linear, f"rpe/{ADAPTIVE}": circular}
