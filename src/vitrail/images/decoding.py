@@ -60,7 +60,7 @@ def is_turned(path: str | Path) -> bool:
         with Image.open(path, formats=FORMATS) as image:
             # Of a PNG all pixels would be decoded to look for it.
             return image.format != "PNG" and image.getexif().get(ORIENTATION) in range(2, 9)
-    except Exception:  # as in `_decoding`
+    except Exception:  # Pillow raises errors of many kinds for damaged files, see `_decoding`
         return False
 
 

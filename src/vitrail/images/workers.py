@@ -13,9 +13,9 @@ from typing import Any
 def prepare_worker(worker: int) -> None:
     """Let a worker end when its parent says so, and when it cannot hand over a batch.
 
-    Torch and multiprocessing end a worker by SIGTERM and wait for its end. Where SIGTERM is
-    blocked, as in a training's workers (a cluster sends it to all processes), it still counts if
-    the parent has sent it.
+    Torch and multiprocessing end a worker by SIGTERM and wait for its end. A training blocks
+    SIGTERM in its workers, since a cluster sends it to all processes. There a thread of the worker
+    waits for a SIGTERM of the parent, and then ends the worker.
 
     A batch is put into shared memory in a thread of the worker. An error there, as when
     the shared memory is full, would only be printed (pytorch/pytorch#5040).
