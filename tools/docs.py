@@ -46,7 +46,8 @@ Not made at laptop scale is what goes beyond the papers and needs several seeds:
 later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is](cross.md)). Not
 made, either, are `variance_others` (later models with published weights at larger sizes),
 `octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated) and
-`shift_table1_augmented` (Table 1 with each model's default augmentation).
+`shift_table1_augmented` (Table 1 with each model's default augmentation). `shift_photographs` is
+measured on real photographs (scale small).
 `snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\

@@ -1,4 +1,4 @@
-"""EuroSAT, Flowers, Imagenette, ImageNet and blood cells: datasets of one file per image.
+"""EuroSAT, Flowers, ImageNet, its parts and blood cells: datasets of one file per image.
 
 An image that cannot be decoded is named in the error. The labels of a folder of class folders are
 the ranks of their names.
@@ -14,7 +14,7 @@ from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
 from vitrail.images.decoding import read_image
-from vitrail.images.folders import ClassFolders
+from vitrail.images.folders import ClassFolders, LabelledImages
 from vitrail.images.opening import Split, stratified_split
 
 
@@ -61,6 +61,23 @@ def imagenette(folder: Path, split: Split) -> ClassFolders:
 def imagenet(folder: Path, split: Split) -> ClassFolders:
     """Open ImageNet-1k (Russakovsky et al., 2015); only the class folders are needed."""
     return ClassFolders(folder / split)
+
+
+def tiny_imagenet(folder: Path, split: Split) -> LabelledImages:
+    """Open Tiny-ImageNet (Stanford's course CS231n, 2015), images of 64 pixels.
+
+    The lines of ``val_annotations.txt`` begin with the name and the class of a validation image,
+    parted by a tab.
+    """
+    base = folder / "tiny-imagenet-200"
+    if split == "train":
+        return ClassFolders(base / "train")
+    names = sorted((base / "wnids.txt").read_text(encoding="utf-8").split())
+    labels = {name: label for label, name in enumerate(names)}
+    lines = (base / "val" / "val_annotations.txt").read_text(encoding="utf-8").splitlines()
+    annotated = (line.split("\t") for line in lines)
+    images = base / "val" / "images"
+    return LabelledImages((str(images / file), labels[name]) for file, name, *_ in annotated)
 
 
 BLOOD = ("aml_hehr", "apl", "aml_matek", "acevedo", "raabin")

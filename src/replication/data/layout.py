@@ -58,7 +58,7 @@ class _Tree:
                 found, classes = _list(folder)
                 if images.classes:
                     self._require_count(folder, len(classes), "class folders", images.classes)
-                    found = sum(_list(folder / name)[0] for name in classes)
+                    found = sum(1 for name in classes for _ in image_files(folder / name))
                 self._require_count(folder, found, "images", images.images)
         if form := info.segmentation:
             for split, expected in ((form.train, info.train_images), (form.val, info.val_images)):
@@ -104,8 +104,7 @@ class _Tree:
         self._require(not loose, f"{folder} holds {loose} images outside of class folders", sort)
         self._require(classes, f"{folder} holds no class folders")
         for name in classes:
-            with os.scandir(folder / name) as entries:
-                found = any(_is_image(entry.name) for entry in entries)
+            found = any(image_files(folder / name))
             self._require(found, f"class folder {folder / name} holds no images", "restore them")
 
     def _check_same_classes(self) -> None:

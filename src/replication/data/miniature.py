@@ -141,6 +141,20 @@ def _write_synsets(
             _write_image(folder / below / split / name / f"{name}_{number}.JPEG", paint(label))
 
 
+def _write_tiny_imagenet(folder: Path, labels: Labels, paint: Picture) -> None:
+    base, lines = folder / "tiny-imagenet-200", []
+    for number, label in enumerate(labels["train"]):
+        name = SYNSETS[label]
+        _write_image(base / "train" / name / "images" / f"{name}_{number}.JPEG", paint(label))
+    for number, label in enumerate(labels["val"]):
+        _write_image(base / "val" / "images" / f"val_{number}.JPEG", paint(label))
+        lines += [f"val_{number}.JPEG\t{SYNSETS[label]}\t0\t0\t31\t31\n"]
+    (base / "val" / "val_annotations.txt").write_text("".join(lines), encoding="utf-8")
+    (base / "wnids.txt").write_text(
+        "\n".join(SYNSETS[label] for label in sorted({*labels["train"]})), encoding="utf-8"
+    )
+
+
 def _write_bmc(folder: Path, labels: Labels, paint: Picture) -> None:
     lines, base = ["Image Path,Label"], folder / "bmc"
     for number, label in enumerate(labels["train"] + labels["val"], start=1):
@@ -160,6 +174,9 @@ def _write_dinobloom(folder: Path, labels: Labels, paint: Picture) -> None:
             _write_image(folder / other / f"C{label:02d}" / f"{number}.tif", paint(label))
 
 
+SYNSETS = [f"n{label:08d}" for label in range(1000)]
+"""Names of class folders such as ImageNet's."""
+
 WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.data.arrays:cifar10": _write_cifar10,
     "replication.data.positions:cifar10_position": _write_cifar10_position,
@@ -175,9 +192,8 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.data.folders:imagenette": partial(
         _write_synsets, "imagenette2-320", sorted(Imagenette._WNID_TO_CLASS)
     ),
-    "replication.data.folders:imagenet": partial(
-        _write_synsets, "", [f"n{label:08d}" for label in range(1000)]
-    ),
+    "replication.data.folders:imagenet": partial(_write_synsets, "", SYNSETS),
+    "replication.data.folders:tiny_imagenet": _write_tiny_imagenet,
 }
 
 

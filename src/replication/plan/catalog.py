@@ -106,9 +106,10 @@ class Paper(PaperAtScale):
             for name in self.recipes
             if not self.without(name)
         ] + [
-            (self.stand_ins.get(dataset, dataset), dataset)
+            (here, dataset)
             for measure in measures
             for dataset in measure.datasets
+            if (here := self.stand_ins.get(dataset, dataset)) is not None
         ]
         found: dict[str, list[str]] = {}
         for here, printed in dict.fromkeys(pairs):
@@ -267,7 +268,13 @@ class Paper(PaperAtScale):
             paper=self.name,
             name=name,
             caption=" ".join(spec.caption.split()),
-            note=" ".join([*spec.note.split(), *self._changes_of(measured)]),
+            note=" ".join(
+                [
+                    *spec.note.split(),
+                    *self._changes_of(measured),
+                    *self._not_measured(name, specs.values()),
+                ]
+            ),
             rows=tuple(row.full_label for row in spec.rows),
             cells=cells,
             measurements=tuple(dict.fromkeys(measured)),
@@ -300,8 +307,28 @@ class Paper(PaperAtScale):
         changes = [f"{name} {', '.join(values)}" for name, values in found.items()]
         return [f"Changed at this scale: {'; '.join(changes)}."] if changes else []
 
+    def _not_measured(self, artifact: str, cells: Iterable[CellSpec]) -> list[str]:
+        """The datasets of cells that this scale lacks, and where the artifact is made of them."""
+        lacking = dict.fromkeys(
+            dataset for cell in cells for dataset in self.lacking(cell.measure, cell.recipe)
+        )
+        elsewhere: dict[str, list[str]] = {}
+        for dataset in lacking:
+            scales = " and ".join(self.scales_with(dataset, artifact))
+            elsewhere.setdefault(scales, []).append(self.datasets[dataset].called)
+        return [
+            f"Not measured at scale {self.scale.name}, which does not have the images: "
+            f"{', '.join(dict.fromkeys(names))}"
+            + (f"; they are at scale {scales}." if scales else ".")
+            for scales, names in elsewhere.items()
+        ]
+
     def _cell(self, spec: CellSpec, row: str, column: str, printed: Printed | None) -> Cell:
-        missing = not spec.measure or (spec.recipe and self.without(spec.recipe))
+        missing = (
+            not spec.measure
+            or (spec.recipe and self.without(spec.recipe))
+            or self.lacking(spec.measure, spec.recipe)
+        )
         measurement = None if missing else self.measurement(spec.measure, spec.recipe)
         comparable = False
         if measurement and spec.comparable and not spec.hardware and measurement.as_printed:

@@ -53,7 +53,10 @@ class RemoteFile(Strict):
 
 
 class Images(Strict):
-    """A folder of images in the tree: `classes` folders of them, or flat where it is 0."""
+    """A folder of images in the tree: `classes` folders of them, or flat where it is 0.
+
+    The images of a class may lie in folders below its own.
+    """
 
     folder: Inside
     classes: NonNegativeInt

@@ -353,7 +353,7 @@ class PaperScale(Strict):
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
     values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
     datasets: StandIns = Field(
-        {}, description="dataset -> the one that stands in for it in this paper"
+        {}, description="dataset -> the one that stands in for it in this paper; null: as in Scale"
     )
     recipes: dict[str, Delta] = Field({}, description="recipes -> what is laid over them")
     runs: dict[str, RunSettings] = Field({}, description="recipes -> their seeds and resources")

@@ -30,7 +30,7 @@ from replication.plan.schema import (
     refuse_unmatched,
 )
 from replication.plan.searches import Searches, Standing, read_found
-from replication.plan.settings import RunSettings, Scale, known_scales
+from replication.plan.settings import RunSettings, Scale, known_scales, load_scale
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
@@ -85,8 +85,11 @@ class PaperAtScale:
 
     @property
     def stand_ins(self) -> StandIns:
-        """Which dataset stands in for another: what the paper says goes before the scale."""
-        return merge(self.scale.datasets, *(layer.datasets for layer in self.layers.values()))
+        """Which dataset stands in for another: what the paper says goes before the scale.
+
+        It is None for a dataset whose images the scale does not have.
+        """
+        return _stand_ins(self.scale, self.layers)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def recipe(self, name: str) -> AnyRecipe:
@@ -110,13 +113,18 @@ class PaperAtScale:
 
     def _written(self, name: str) -> Placed:
         """What is written of a recipe at this scale."""
-        self.require(name)
-        written = merge(self.recipes[name], *self._matching("recipes", name))
+        written = self._laid(name)
         dataset, stand_ins = self._dataset(name, written), self.stand_ins
-        if dataset is not None and dataset in stand_ins:
+        if dataset is not None and (here := stand_ins.get(dataset)) is not None:
             place = place_of(stand_ins, dataset) or ""
-            written = merge(written, {"data": _placed("dataset", stand_ins[dataset], place)})
+            written = merge(written, {"data": _placed("dataset", here, place)})
         return self._completed(name, written)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def _laid(self, name: str) -> Placed:
+        """A recipe with what the scale lays over it, but for the dataset that stands in."""
+        self.require(name)
+        return merge(self.recipes[name], *self._matching("recipes", name))
 
     @functools.cached_property
     def searches(self) -> Searches:
@@ -225,12 +233,33 @@ class PaperAtScale:
         args = merge(spec.args, *(delta.args for delta in deltas))
         return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
 
+    def lacking(self, measure: str | None, recipe: str | None) -> tuple[str, ...]:
+        """The datasets of a measure, and of the recipe it is taken on, that this scale lacks."""
+        measures = self.artifacts_file.measures
+        named = measures[measure].datasets if measure in measures else ()
+        own = self._dataset(recipe, self._laid(recipe)) if recipe in self.recipes else None
+        lacked = {dataset for dataset, here in self.stand_ins.items() if here is None}
+        return tuple(dataset for dataset in (*named, own) if dataset in lacked)
+
+    def scales_with(self, dataset: str, artifact: str) -> list[str]:
+        """The scales that make an artifact of a dataset's own images, nothing in their place."""
+        scales = known_scales(self.root)
+        layers_of = {name: _read_layers(self.folder / "scales", name, scales) for name in scales}
+        return [
+            name
+            for name, layers in layers_of.items()
+            if _makes(layers, artifact)
+            and dataset not in _stand_ins(load_scale(self.root, name), layers)
+        ]
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def without(self, recipe: str) -> bool:
-        """Whether this scale leaves a recipe out."""
+        """Whether this scale leaves a recipe out, or lacks its images."""
         left_out = [patterns for layer in self.layers.values() for patterns in layer.without]
         if not self.scale.extensions:
             left_out += self._ours
-        return any(match(recipe, patterns) for patterns in left_out)
+        named = any(match(recipe, patterns) for patterns in left_out)
+        return named or bool(self.lacking(None, recipe))
 
     def is_ours(self, recipe: str) -> bool:
         """Whether a recipe is of a row that the paper lacks."""
@@ -244,11 +273,7 @@ class PaperAtScale:
     @property
     def artifact_names(self) -> tuple[str, ...]:
         """The artifacts that exist at this scale, in the paper's order."""
-        chosen = [layer.artifacts for layer in self.layers.values() if layer.artifacts is not None]
-        names = self.artifacts_file.artifacts
-        return tuple(
-            name for name in names if not chosen or any(match(name, each) for each in chosen[-1])
-        )
+        return tuple(name for name in self.artifacts_file.artifacts if _makes(self.layers, name))
 
     def _refuse_unknown_names(self) -> None:
         """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
@@ -270,7 +295,8 @@ class PaperAtScale:
             for name in layer.artifacts or ():
                 refuse_unmatched(f"{path}: artifact", name, artifacts)
         named = {name for measure in measures.values() for name in measure.datasets}
-        for name in sorted(named | {*self.stand_ins, *self.stand_ins.values()}):
+        stand_ins = {name for name in self.stand_ins.values() if name is not None}
+        for name in sorted(named | {*self.stand_ins} | stand_ins):
             find(name, self.datasets)
 
     def _matching(self, kind: str, name: str) -> list[Any]:
@@ -328,6 +354,16 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield from _leaves(value, f"{prefix}{key}.")
         else:
             yield f"{prefix}{key}", "none" if value is None else value
+
+
+def _stand_ins(scale: Scale, layers: Mapping[Path, PaperScale]) -> StandIns:
+    return merge(scale.datasets, *(layer.datasets for layer in layers.values()))
+
+
+def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
+    """Whether the files of a scale have an artifact; the last that names any counts."""
+    chosen = [layer.artifacts for layer in layers.values() if layer.artifacts is not None]
+    return not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
 
 
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:

@@ -151,7 +151,8 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
 # For mappings: pydantic validates a copy, which would know no places.
 AsWritten = WrapValidator(_as_written)
 Delta = Annotated[dict[str, Any], AsWritten]
-StandIns = Annotated[dict[str, str], AsWritten]  # dataset -> the one in its place
+# Dataset -> the one in its place; None where a scale has none, and measures nothing on it.
+StandIns = Annotated[dict[str, str | None], AsWritten]
 
 
 class Strict(BaseModel):

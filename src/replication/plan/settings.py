@@ -120,7 +120,11 @@ class Scale(RunSettings):
     first_seed: NonNegativeInt = Field(
         0, description="of the runs: a scale that begins elsewhere draws what no other has seen"
     )
-    datasets: StandIns = Field({}, description="dataset -> the one that stands in for it")
+    datasets: StandIns = Field(
+        {},
+        description="dataset -> the one that stands in for it; null: this scale does not have "
+        "these images, and what is measured on them is not run",
+    )
 
 
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:

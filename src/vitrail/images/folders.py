@@ -1,8 +1,9 @@
-"""Images in one folder for each class."""
+"""Images in files, each with a label; in one folder for each class."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from PIL import Image
@@ -12,32 +13,15 @@ from vitrail.images.decoding import read_image
 from vitrail.images.opening import image_files, is_hidden
 
 
-class ClassFolders(Dataset[tuple[Image.Image, int]]):
-    """The images in and below a folder's subfolders; a label is the rank of a subfolder's name.
-
-    They are in the order of torchvision's ``ImageFolder``: by class, folder and name. What is
-    hidden is left out, as `visible_files` says.
+class LabelledImages(Dataset[tuple[Image.Image, int]]):
+    """Files of images with their labels, decoded when they are asked for.
 
     Attributes:
-        classes: the names of the subfolders, sorted.
         samples: the path and the label of each image.
-
-    Raises:
-        OSError: the folder cannot be read, or has no subfolder, or one without an image.
     """
 
-    def __init__(self, folder: str | Path) -> None:
-        with os.scandir(folder) as entries:
-            names = (entry.name for entry in entries if entry.is_dir())
-            self.classes = sorted(name for name in names if not is_hidden(name))
-        if not self.classes:
-            raise FileNotFoundError(f"{folder} has no class folders")
-        self.samples: list[tuple[str, int]] = []
-        for label, name in enumerate(self.classes):
-            files = sorted(image_files(Path(folder, name)), key=os.path.split)
-            if not files:
-                raise FileNotFoundError(f"class folder {Path(folder, name)} has no images")
-            self.samples += [(file, label) for file in files]
+    def __init__(self, samples: Iterable[tuple[str, int]]) -> None:
+        self.samples = list(samples)
 
     @property
     def targets(self) -> list[int]:
@@ -50,3 +34,31 @@ class ClassFolders(Dataset[tuple[Image.Image, int]]):
     def __getitem__(self, index: int) -> tuple[Image.Image, int]:
         path, label = self.samples[index]
         return read_image(path), label
+
+
+class ClassFolders(LabelledImages):
+    """The images in and below a folder's subfolders; a label is the rank of a subfolder's name.
+
+    They are in the order of torchvision's ``ImageFolder``: by class, folder and name. What is
+    hidden is left out, as `visible_files` says.
+
+    Attributes:
+        classes: the names of the subfolders, sorted.
+
+    Raises:
+        OSError: the folder cannot be read, or has no subfolder, or one without an image.
+    """
+
+    def __init__(self, folder: str | Path) -> None:
+        with os.scandir(folder) as entries:
+            names = (entry.name for entry in entries if entry.is_dir())
+            self.classes = sorted(name for name in names if not is_hidden(name))
+        if not self.classes:
+            raise FileNotFoundError(f"{folder} has no class folders")
+        samples: list[tuple[str, int]] = []
+        for label, name in enumerate(self.classes):
+            files = sorted(image_files(Path(folder, name)), key=os.path.split)
+            if not files:
+                raise FileNotFoundError(f"class folder {Path(folder, name)} has no images")
+            samples += [(file, label) for file in files]
+        super().__init__(samples)

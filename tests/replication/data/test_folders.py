@@ -154,3 +154,31 @@ def test_eurosat_by_seed_has_another_test_for_each_seed_and_eurosat_the_same(reg
     assert held_out[0] != held_out[1]
     splits = [build(fixed, "val", tmp_path, seed).indices for seed in (0, 1)]
     assert splits[0] == splits[1]
+
+
+def test_tiny_imagenet_has_one_label_for_a_class_in_both_splits(registry, tmp_path):
+    info = registry["tiny-imagenet"]
+    base = write_miniature(info, tmp_path, per_class=1, classes=3) / "tiny-imagenet-200"
+    train = build(info, "train", tmp_path)
+    assert [path.split("/")[-3] for path, _ in train.samples] == train.classes
+    names = {label: name for name, label in zip(train.classes, train.targets, strict=True)}
+    # The lines are in no order of classes, nor are those of the list of classes.
+    boxes = "\t0\t0\t31\t31\n"
+    order = ((0, 2), (1, 0), (2, 1))
+    lines = [f"val_{number}.JPEG\t{names[label]}{boxes}" for number, label in order]
+    (base / "val" / "val_annotations.txt").write_text("".join(lines))
+    (base / "wnids.txt").write_text("\n".join(reversed(train.classes)) + "\n")
+    val = build(info, "val", tmp_path)
+    assert val.targets == [2, 0, 1]
+    assert [path.split("/")[-1] for path, _ in val.samples] == [f"val_{n}.JPEG" for n in range(3)]
+
+
+def test_images_below_a_class_folder_are_counted_as_they_are_read(registry, tmp_path):
+    entry = registry["tiny-imagenet"]
+    folder = write_miniature(entry, tmp_path, per_class=2, classes=3)
+    classes = [image.model_copy(update={"classes": 3, "images": 6}) for image in entry.images[:1]]
+    info = entry.model_copy(update={"images": classes})
+    verify(info, tmp_path)
+    next(folder.rglob("train/*/images/*.JPEG")).unlink()
+    with pytest.raises(VitrailError, match="has 5 images instead of 6"):
+        verify(info, tmp_path)

@@ -14,7 +14,7 @@ from vitrail.position.controlled import DEPENDENT
 
 ON_DISK = [
     *("cifar10", "cifar100", "svhn", "eurosat", "flowers102", "flower-data"),
-    *("imagenette", "imagenet", "bmc"),
+    *("imagenette", "imagenet", "tiny-imagenet", "bmc"),
 ]
 
 

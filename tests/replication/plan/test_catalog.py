@@ -11,6 +11,7 @@ from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
 from replication.plan.code import SOURCES, file_of
 from replication.plan.schema import as_yaml, merge, read_yaml
+from replication.plan.settings import known_scales
 from replication.trained import run_of_seed
 from tests.conftest import catalog_of
 from tests.repository import begin, git
@@ -159,6 +160,68 @@ def test_a_dataset_stands_in_for_another_by_name_alone(small_checkout, edit):
     assert not paper.as_printed("narrow")
     full = template(small_checkout, scale="full")
     assert full.run("narrow").recipe.data.dataset == "cifar10-position"
+
+
+LACKS_PHOTOGRAPHS = {"datasets": {"flowers102": None}}
+
+
+def test_what_is_measured_on_images_that_a_scale_lacks_is_not_run_there(small_checkout, edit):
+    edit("artifacts.yaml", {"measures": {"parameters": {"datasets": ["flowers102"]}}})
+    edit(LAPTOP, LACKS_PHOTOGRAPHS)
+    paper, full = template(small_checkout), template(small_checkout, scale="full")
+    table, whole = paper.artifacts["table1"], full.artifacts["table1"]
+    empty = {cell.column for cell in table.cells if cell.measurement is None}
+    assert empty == {"Parameters"}
+    assert all("flowers102" not in measured.datasets for measured in table.measurements)
+    assert all(cell.measurement for cell in whole.cells)
+    told = table.note.removeprefix(whole.note)
+    assert "laptop" in told
+    assert "Flowers-102" in told
+    assert "full" in told.partition(";")[2]
+    assert "Not measured" not in whole.note
+
+
+def test_scales_of_stand_ins_and_miniatures_are_not_told_as_those_of_the_images(
+    small_checkout, edit
+):
+    edit("artifacts.yaml", {"measures": {"parameters": {"datasets": ["flowers102"]}}})
+    for scale in known_scales(small_checkout):
+        edit(f"scales/{scale}.yaml", LACKS_PHOTOGRAPHS)
+    edit("scales/gpu.yaml", {"datasets": {"flowers102": "digits"}})
+    assert template(small_checkout).scales_with("flowers102", "table1") == []
+    edit("scales/full.yaml", {"datasets": {"flowers102": "flowers102-miniature"}})
+    edit("scales/small.yaml", {"artifacts": []})
+    assert template(small_checkout).scales_with("flowers102", "table1") == []
+    assert template(small_checkout).artifacts["table1"].note.endswith("Flowers-102.")
+
+
+def test_a_recipe_of_images_that_a_scale_lacks_is_not_run_there(small_checkout, edit):
+    edit("recipes.yaml", widths(wide={"data": {"dataset": "flowers102"}}))
+    edit(LAPTOP, LACKS_PHOTOGRAPHS)
+    table = template(small_checkout).artifacts["table1"]
+    assert {cell.row for cell in table.cells if cell.measurement is None} == {"Wide"}
+    assert {run.name for run in table.runs} == {"narrow"}
+
+
+def test_an_artifact_of_nothing_but_images_that_a_scale_lacks_does_not_exist_there(
+    small_checkout, edit
+):
+    edit("recipes.yaml", {"base": {"data": {"dataset": "flowers102"}}})
+    edit(LAPTOP, LACKS_PHOTOGRAPHS)
+    catalog = load_catalog(small_checkout)
+    assert catalog.paper("template").artifacts == {}
+    with pytest.raises(VitrailError, match=r"'laptop' does not make 'template_table1'.*full"):
+        catalog.target("template_table1")
+
+
+def test_a_paper_may_have_a_stand_in_of_its_own_for_images_that_the_scale_lacks(
+    small_checkout, edit
+):
+    edit("recipes.yaml", {"base": {"data": {"dataset": "flowers102"}}})
+    edit(LAPTOP, {"datasets": {"flowers102": "digits"}})
+    scale = small_checkout / "configs" / "scales" / "laptop.yaml"
+    scale.write_text("description: small\ndevice: cpu\ndatasets: {flowers102: null}\n")
+    assert template(small_checkout).run("wide").info.name == "digits"
 
 
 def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, edit):

@@ -26,6 +26,7 @@ NAMES = [
     "flowers102",
     "imagenette",
     "imagenet",
+    "tiny-imagenet",
     "ade20k",
     "cityscapes",
     "loveda",

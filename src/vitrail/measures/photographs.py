@@ -1,0 +1,109 @@
+"""Real photographs for measures of images as such: many of them, named by one digest.
+
+A measure on photographs names their dataset in its `datasets`, asks for `photographs`, and returns
+their number and digest as ``"photographs"`` and ``"sha256"``, so that its record says of which
+images it speaks. A scale that does not have the images has no such measure (``null`` in its
+`datasets`).
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any, overload
+
+import torch
+from PIL import Image
+from torch import Tensor
+from torchvision.transforms import InterpolationMode, RandomResizedCrop, functional
+
+from vitrail.errors import VitrailError
+from vitrail.images.loading import evenly_spread
+from vitrail.images.opening import build
+from vitrail.measures.context import Context
+from vitrail.seeding import derive
+
+BICUBIC = InterpolationMode.BICUBIC
+
+
+class Photographs(Sequence[Image.Image]):
+    """Some images of a dataset, RGB, decoded each time they are asked for."""
+
+    def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
+        self._dataset, self._indices = dataset, indices
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Image.Image: ...
+    @overload
+    def __getitem__(self, index: slice) -> Photographs: ...
+    def __getitem__(self, index: int | slice) -> Image.Image | Photographs:
+        if isinstance(index, slice):
+            return Photographs(self._dataset, self._indices[index])
+        image: Image.Image = self._dataset[self._indices[index]][0]
+        return image
+
+    @functools.cached_property
+    def sha256(self) -> str:
+        """The hex digest of all images in their order: of each height, width and RGB bytes.
+
+        Height and width are little-endian integers of 4 bytes.
+        """
+        digest = hashlib.sha256()
+        for image in self:
+            for side in (image.height, image.width):
+                digest.update(side.to_bytes(4, "little"))
+            digest.update(image.tobytes())
+        return digest.hexdigest()
+
+    def batches(self, size: int) -> Iterator[Photographs]:
+        """Yield the photographs in groups of `size`, the last of which may be smaller."""
+        for start in range(0, len(self), size):
+            yield self[start : start + size]
+
+
+def photographs(context: Context, count: int, dataset: int = 0) -> Photographs:
+    """Return `count` photographs, spread evenly over the validation split of a dataset.
+
+    Args:
+        context: where to measure; the dataset is one of its `datasets`.
+        count: how many.
+        dataset: which of the `datasets` that the measure names, from 0.
+
+    Raises:
+        VitrailError: the dataset is not there, cannot be read, or has fewer images.
+    """
+    info = context.datasets[dataset]
+    images: Any = build(info, "val", context.data_root)
+    if not 1 <= count <= len(images):
+        raise VitrailError(
+            f"the measure asks for {count} photographs and the validation split of '{info.name}' "
+            f"in {context.data_root / info.folder} has {len(images)} images; ask for 1 to "
+            f"{len(images)}"
+        )
+    return Photographs(images, evenly_spread(len(images), count))
+
+
+def crops(photos: Sequence[Image.Image], size: int, seed: int) -> Tensor:
+    """Cut a crop out of each photograph as in training, and scale it: ``(N, 3, size, size)``.
+
+    Each has 8 to 100 % of the area and sides of a ratio from 3/4 to 4/3 (Szegedy et al., "Going
+    Deeper with Convolutions", 2015), is scaled bicubically, and has values in [0, 1]. The same
+    seed and photographs give the same crops.
+    """
+    crop = RandomResizedCrop(size, interpolation=BICUBIC)
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(derive("crops of photographs", seed))
+        return torch.stack([functional.to_tensor(crop(photo)) for photo in photos])
+
+
+def centres(photos: Sequence[Image.Image], size: int) -> Tensor:
+    """Scale the short side of each photograph to `size`, cut out the centre.
+
+    They are scaled bicubically, a smaller photograph enlarged: ``(N, 3, size, size)`` in [0, 1].
+    """
+    scaled = (functional.resize(photo, [size], BICUBIC) for photo in photos)
+    return torch.stack([functional.to_tensor(functional.center_crop(x, [size])) for x in scaled])
