@@ -91,7 +91,7 @@ $(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt env
 	@$(BIN)/python -c '$(MADE_FOR)' >$@
 
 $(TOOLS): envs/test.lock $(READY)
-	@$(INSTALL) --require-hashes -r envs/test.lock
+	@PIP_CONSTRAINT=envs/build.txt PIP_BUILD_CONSTRAINT=envs/build.txt $(INSTALL) --require-hashes -r envs/test.lock
 	@touch $@
 
 .venv/.docs: envs/docs.lock $(READY)
