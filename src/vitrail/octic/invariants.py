@@ -1,7 +1,8 @@
 """Six ways from octic to invariant features (octic, Sec. 3.3.3, App. D).
 
 The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they do not
-depend on how the phases of two channels relate. The last two compare whole tokens.
+depend on how the phases of two channels relate. The last two compare whole tokens. A seventh,
+`absolute`, is what the published code has instead of the first.
 """
 
 from __future__ import annotations
@@ -21,10 +22,12 @@ _ACTIONS = torch.stack([isotypic(element) for element in ELEMENTS])
 
 
 def linear(x: Tensor) -> Tensor:
-    """Return ``|x0|``, ``(1, ..., c)`` (octic, Eq. 12).
+    """Return x0, the invariant irrep A1, ``(1, ..., c)`` (octic, Eq. 12)."""
+    return x[:1]
 
-    x0 alone is invariant, too.
-    """
+
+def absolute(x: Tensor) -> Tensor:
+    """Return ``|x0|``, ``(1, ..., c)``: the linear invariant of the published code."""
     return x[:1].abs()
 
 
@@ -200,6 +203,7 @@ class Canonisation(Transformed):
 
 INVARIANTS: dict[str, Callable[[int], Invariant]] = {
     "linear": partial(Channelwise, function=linear, count=1),
+    "linear_absolute": partial(Channelwise, function=absolute, count=1),
     "power_spectrum": partial(Channelwise, function=power_spectrum, count=6),
     "triple_correlation": partial(Channelwise, function=triple_correlation, count=15),
     "polynomial": partial(Channelwise, function=polynomial, count=32),

@@ -410,6 +410,10 @@ def checkpoint_filter_fn(
 class Invariantisation(Invariant):
     """Invariants of octic features, mapped to C channels: ``(8, ..., c)`` to ``(..., C)``.
 
+    Source: octic, App. D, whose "small MLP" behind the invariants is one linear layer in I8, and in
+    D8 a linear layer, GELU and the classifier: the printed numbers of parameters leave no room for
+    a layer more (tests/vitrail/octic/test_models.py).
+
     Raises:
         VitrailError: `name` is none of `INVARIANTS`.
     """

@@ -37,7 +37,7 @@ POLYNOMIALS = {
     ).split(),
 }
 WIDTHS = {  # in eighths of C
-    "linear": 1,
+    "linear_absolute": 1,
     "power_spectrum": 6,
     "triple_correlation": 15,
     "polynomial": 32,
@@ -204,7 +204,7 @@ class Published:
 
     def invariants(self, name, xs):
         planes = planes_of(xs)
-        if name == "linear":
+        if name == "linear_absolute":
             return xs[0].abs()
         if name == "power_spectrum":
             return torch.cat([xs[0], *(x.abs() for x in xs[1:4]), xs[4].norm(dim=-2)], dim=-1)

@@ -8,6 +8,7 @@ from vitrail.octic.invariants import INVARIANTS, invariance_error
 CHANNELS = 3
 WIDTHS = {  # M at c = 3, C = 24
     "linear": 3,
+    "linear_absolute": 3,
     "power_spectrum": 18,
     "triple_correlation": 45,
     "polynomial": 96,
@@ -40,8 +41,20 @@ def test_invariants_see_more_than_the_length(name, scrambled):
     assert (invariant(x) - invariant(shuffled)).abs().amax() > 0.1
 
 
-def test_the_six_are_all():
+def test_the_six_and_the_published_linear_one_are_all():
     assert set(INVARIANTS) == set(WIDTHS)
+
+
+def test_the_linear_invariant_is_a1_with_its_sign():
+    """octic, Eq. 12."""
+    linear, x = INVARIANTS["linear"](8 * CHANNELS), features()
+    torch.testing.assert_close(linear(x), x[0], rtol=0, atol=0)
+    assert not torch.allclose(linear(-x), linear(x))
+
+
+def test_the_published_code_takes_the_absolute_value_of_a1():
+    absolute, x = INVARIANTS["linear_absolute"](8 * CHANNELS), features()
+    torch.testing.assert_close(absolute(x), x[0].abs(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(("name", "count"), [("triple_correlation", 15), ("polynomial", 32)])

@@ -50,6 +50,26 @@ def test_models_have_the_printed_number_of_parameters(name, kwargs, printed):
 
 
 @pytest.mark.parametrize(
+    ("name", "invariant", "printed"),
+    [
+        (f"octic_i8_vit_{H}", "polynomial", 362.3),
+        (f"octic_i8_vit_{L}", "polynomial", 175.5),
+        (f"octic_d8_vit_{H}", "linear", 80.5),
+        (f"octic_d8_vit_{L}", "linear", 39.2),
+    ],
+)
+def test_the_printed_parameters_leave_no_room_for_a_layer_more_behind_invariants(
+    name, invariant, printed
+):
+    """The "small MLP" of octic, App. D, has one layer in I8 and, with the classifier, two in D8."""
+    width = 1280 if H in name else 1024
+    assert round(millions(name, invariant=invariant), 1) == printed
+    for other in INVARIANTS:
+        with_a_layer_more = millions(name, invariant=other) + (width**2 + width) / 1e6
+        assert round(with_a_layer_more, 1) != printed, other
+
+
+@pytest.mark.parametrize(
     ("size", "width", "depth", "heads", "hidden"),
     [
         ("gigantic", 1664, 48, 16, 8192),
