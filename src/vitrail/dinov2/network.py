@@ -86,7 +86,7 @@ class Network(nn.Module):
     """A backbone with its head, or with two: one for class tokens (DINO), one for patches (iBOT).
 
     Raises:
-        VitrailError: the backbone takes no masks.
+        VitrailError: the backbone takes no masks, or has no class token.
     """
 
     def __init__(self, recipe: DINOv2Recipe, backbone: nn.Module) -> None:
@@ -95,6 +95,11 @@ class Network(nn.Module):
             raise VitrailError(
                 f"model '{recipe.model.name}' has no mask token: take masked_vit_*, or a model of "
                 "the octic paper"
+            )
+        if backbone.cls_token is None:
+            raise VitrailError(
+                f"model '{recipe.model.name}' has no class token, which DINO projects; leave "
+                "class_token true"
             )
         self.backbone: Any = backbone
         spec, width = recipe.head, cast(int, backbone.num_features)

@@ -113,11 +113,13 @@ def _sides(shape: torch.Size) -> list[int]:
 def to_published(model: nn.Module) -> dict[str, Tensor]:
     """Copy the weights of an `OcticVisionTransformer` into the layout of published DeiT III's."""
     state = {name: view.detach().reshape(shape).clone() for name, view, shape in _published(model)}
-    token = torch.zeros_like(state["cls_token.0"])
-    state |= {f"cls_token.{irrep}": token.clone() for irrep in (1, 2, 3)}
-    state["cls_token.4"] = torch.cat([token, token], dim=-1).unsqueeze(2).repeat(1, 1, 2, 1)
+    if "cls_token.0" in state:
+        token = torch.zeros_like(state["cls_token.0"])
+        state |= {f"cls_token.{irrep}": token.clone() for irrep in (1, 2, 3)}
+        state["cls_token.4"] = torch.cat([token, token], dim=-1).unsqueeze(2).repeat(1, 1, 2, 1)
     if any(name.startswith("invariantization.") for name in state):
-        state |= {f"invariantization.{last}": m.to(token) for last, m in _GENERATORS.items()}
+        like = state["pos_embed.0"]
+        state |= {f"invariantization.{last}": m.to(like) for last, m in _GENERATORS.items()}
     return state
 
 

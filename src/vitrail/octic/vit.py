@@ -82,6 +82,7 @@ class SteerableVisionTransformer(Intermediates):
         patch_size: even.
         embed_dim: C, channels of all planes together.
         init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
+        class_token: whether there is one; without it `global_pool` is "avg", over the patches.
         mask_token: whether there is one, for masked images.
         drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
         init_std: of the linear layers' weights; 0.02 starts small models slowly.
@@ -117,6 +118,7 @@ class SteerableVisionTransformer(Intermediates):
         mlp_ratio: float = 4.0,
         qkv_bias: bool = True,
         init_values: float = 1e-4,
+        class_token: bool = True,
         reg_tokens: int = 0,
         mask_token: bool = False,
         dynamic_img_size: bool = False,
@@ -141,7 +143,7 @@ class SteerableVisionTransformer(Intermediates):
         self.octic_depth, self.equivariant = octic_depth, equivariant
         self.planes: int = self.block_layer.attn_layer.planes
         self.num_features = self.head_hidden_size = self.embed_dim = embed_dim
-        self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, 1 + reg_tokens
+        self.num_reg_tokens, self.num_prefix_tokens = reg_tokens, int(class_token) + reg_tokens
         self.in_chans = in_chans
         self.patch_size, self.grid_size = patch_size, 2 * (side // patch_size,)
         self.dynamic_img_size, self.grad_checkpointing = dynamic_img_size, False
@@ -158,12 +160,12 @@ class SteerableVisionTransformer(Intermediates):
                 self._traits = {"first_conv": None}
             self.pos_embed = self.pos_embed_layer(self.grid_size[0], embed_dim)
             channels = embed_dim // self.planes
-            self.cls_token = nn.Parameter(torch.empty(1, 1, channels))
 
             def token(count: int) -> nn.Parameter | None:
                 return nn.Parameter(torch.empty(1, count, channels)) if count else None
 
-            self.reg_token, self.mask_token = token(reg_tokens), token(int(mask_token))
+            self.cls_token, self.reg_token = token(int(class_token)), token(reg_tokens)
+            self.mask_token = token(int(mask_token))
 
             norm_layer = norm_layer or self.block_layer.norm_layer
             steerable: Callable[..., nn.Module] = partial(self.block_layer, norm_layer=norm_layer)
@@ -198,7 +200,8 @@ class SteerableVisionTransformer(Intermediates):
                         nn.init.zeros_(parameter)
                     else:
                         nn.init.trunc_normal_(parameter, std=std)
-        nn.init.trunc_normal_(self.cls_token, std=cls_std)
+        if self.cls_token is not None:
+            nn.init.trunc_normal_(self.cls_token, std=cls_std)
         if self.reg_token is not None:
             nn.init.normal_(self.reg_token, std=1e-6)
         if self.mask_token is not None:
@@ -262,10 +265,15 @@ class SteerableVisionTransformer(Intermediates):
         """Give the model a new last layer, and another pooling if `global_pool` is given."""
         if global_pool is not None:
             require_known("global_pool", global_pool, get_args(Pool))
+            if global_pool == "token" and self.cls_token is None:
+                raise VitrailError(
+                    "a model with class_token false has no token to classify at global_pool "
+                    "'token'; give global_pool 'avg'"
+                )
             self.global_pool = global_pool
         self.num_classes = num_classes
         head = nn.Linear(self.head_hidden_size, num_classes) if num_classes else nn.Identity()
-        self.head = head.to(self.cls_token)
+        self.head = head.to(self.pos_embed.weight)
 
     def _break_symmetry(self, x: Tensor) -> Tensor:
         """Turn features ``(planes, B, N, c)`` into what standard blocks take, ``(B, N, C)``."""
@@ -277,7 +285,7 @@ class SteerableVisionTransformer(Intermediates):
         return _grid_of(images, self.patch_size, side)
 
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Make features of images: patches, positions, class and register tokens.
+        """Make features of images: patches, positions, class and register tokens if there are any.
 
         Args:
             images: ``(B, I, H, W)``.
@@ -298,8 +306,10 @@ class SteerableVisionTransformer(Intermediates):
             x = torch.where(mask.unsqueeze(-1), token, x)
         x = x + self.pos_embed(grid)
         tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
-        prefix = in_first_plane(torch.cat(tokens, dim=1), self.planes).to(x)
-        return torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2).contiguous()
+        if tokens:
+            prefix = in_first_plane(torch.cat(tokens, dim=1), self.planes).to(x)
+            x = torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2)
+        return x.contiguous()
 
     def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the output of each block; those before a break of symmetry are octic features."""

@@ -11,6 +11,7 @@ from vitrail.dinov2.crops import Masked
 from vitrail.dinov2.network import Head, Network, build_model, compile_blocks, drop_paths
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
+from vitrail.octic.vit import OcticVisionTransformer
 
 FULL = {"img_size": 224, "patch_size": 16, "embed_dim": 32, "depth": 2, "num_heads": 2}
 DENSE = {"name": "masked_vit_large_patch16_224", "args": {"init_values": 1.0}}
@@ -231,6 +232,14 @@ def test_compiled_blocks_keep_their_names_and_skip_branches(backbone, name, monk
     model.train()(images(96, batch=4))
     assert len(compiled) == len(model.blocks)
     assert list(model.state_dict()) == names
+
+
+def test_a_model_without_a_class_token_is_refused(make_recipe):
+    backbone = OcticVisionTransformer(
+        "h8", embed_dim=64, depth=2, mask_token=True, class_token=False, global_pool="avg"
+    )
+    with pytest.raises(VitrailError, match=r"has no class token, .* leave class_token true"):
+        Network(make_recipe(), backbone)
 
 
 def test_a_model_without_a_mask_token_is_refused(make_recipe):

@@ -279,6 +279,18 @@ def test_a_converted_model_gives_the_published_logits_and_its_weights_back(famil
         assert torch.equal(back[name], value), name
 
 
+def test_a_published_model_without_a_class_token_is_converted():
+    """The published code builds one with global_pool."""
+    state = published_state("d8", "canonisation")
+    state = {name: value for name, value in state.items() if not name.startswith("cls_token")}
+    arguments = {**ARGUMENTS, "class_token": False, "global_pool": "avg"}
+    model = OcticVisionTransformer("d8", **arguments, invariant="canonisation").double()
+    load_published(model, state)
+    back = to_published(model)
+    assert back.keys() == state.keys()
+    assert all(torch.equal(back[name], value) for name, value in state.items())
+
+
 def test_names_of_the_dinov2_models_are_known():
     state = published_state("h8")
     dinov2 = {}

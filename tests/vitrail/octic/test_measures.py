@@ -67,6 +67,9 @@ def test_an_octic_block_is_counted_by_hand():
     assert octic == products + elementwise
 
 
+WITHOUT_CLASS_TOKEN = {"invariant": "linear", "class_token": False, "global_pool": "avg"}
+
+
 # Of Table 2; "unfused" are those that count attention's softmax.
 @pytest.mark.parametrize(
     ("printed", "reading", "model", "args"),
@@ -81,6 +84,8 @@ def test_an_octic_block_is_counted_by_hand():
         (37.84, "gmacs", "octic_i8_vit_large_patch16_224", {"invariant": "power_spectrum"}),
         (37.7, "gmacs", "octic_h8_vit_large_patch16_224", {}),
         (32.2, "gmacs_unfused", "d2_vit_large_patch16_224", {}),
+        (36.6, "gmacs", "octic_d8_vit_huge_patch14_224", WITHOUT_CLASS_TOKEN),
+        (13.5, "gmacs", "octic_d8_vit_large_patch16_224", WITHOUT_CLASS_TOKEN),
     ],
 )
 def test_the_operations_of_table_2_are_the_printed_ones(context, printed, reading, model, args):
@@ -89,10 +94,10 @@ def test_the_operations_of_table_2_are_the_printed_ones(context, printed, readin
 
 
 @pytest.mark.parametrize(("printed", "size"), [(36.6, "huge_patch14"), (13.5, "large_patch16")])
-def test_the_operations_of_d8_are_nearly_the_printed_ones(context, printed, size):
-    """The printed H8, half of whose blocks are D8's, says 36.8 and 13.6 as is found here."""
+def test_d8_with_a_class_token_takes_more_operations_than_are_printed(context, printed, size):
+    """As many more as a token takes."""
     values = flops(context, {"d8": {"name": f"octic_d8_vit_{size}_224"}})
-    assert printed < values["d8/gmacs"] < printed + 0.15
+    assert printed + 0.05 < values["d8/gmacs"] < printed + 0.15
 
 
 @pytest.mark.parametrize("shape", [{"dim": 64, "heads": 1}, {"dim": 64, "width": 1}])

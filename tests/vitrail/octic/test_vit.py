@@ -56,6 +56,8 @@ def test_d8_and_i8_are_invariant_with_every_invariant(micro, family, invariant):
         {"norm": "published"},
         {"reg_tokens": 3},
         {"global_pool": "avg"},
+        {"global_pool": "avg", "class_token": False},
+        {"global_pool": "avg", "class_token": False, "reg_tokens": 3},
         {"init_values": 0},
         {"qkv_bias": False},
     ],
@@ -248,6 +250,15 @@ def test_a_new_head_has_new_classes_and_pooling():
     assert model(images().float()).shape == (2, 32)
 
 
+@pytest.mark.parametrize("family", ["d8", "h8", "i8"])
+def test_without_a_class_token_there_are_only_patches(family):
+    model = OcticVisionTransformer(family, global_pool="avg", class_token=False, **MICRO)
+    assert model.forward_features(images().float()).shape == (2, 16, 32)
+    assert "cls_token" not in model.state_dict()
+    with pytest.raises(VitrailError, match="no token to classify"):
+        model.reset_classifier(5, "token")
+
+
 def test_without_pooling_every_token_gets_logits():
     model = OcticVisionTransformer("d8", global_pool="", **MICRO)
     assert model(images().float()).shape == (2, 17, 5)
@@ -263,6 +274,7 @@ def test_without_pooling_every_token_gets_logits():
         ),
         ({"norm": "publish"}, "unknown norm convention 'publish'; did you mean 'published'"),
         ({"global_pool": "map"}, "global_pool 'map' is unknown"),
+        ({"class_token": False}, "no token to classify at global_pool 'token'; give .* 'avg'"),
         ({"octic_depth": 1}, "octic_depth 1 does not suit the family's depth; give 2"),
         ({"family": "h8", "octic_depth": 3}, "octic_depth 3 .*; give 0 to 2"),
         ({"img_size": (16, 24)}, "img_size .* is no square"),
