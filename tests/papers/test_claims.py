@@ -13,7 +13,8 @@ PAPERS = ["octic", "position", "shift", "variance"]
 
 # What the printed numbers do not say: why stands beside each.
 NOT_PRINTED = {
-    "octic": ["throughput-*"],  # the claim is to do better
+    # The claim is to do better; Table 3 has I8 0.4 to 1.4 points below on ADE20K, against the text.
+    "octic": ["throughput-*", "dinov2-i8-?-ade20k-*-maintained"],
     "shift": ["mvitv2-parameters"],  # printed in whole millions only
 }
 
