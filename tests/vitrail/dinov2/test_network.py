@@ -236,7 +236,7 @@ def test_compiled_blocks_keep_their_names_and_skip_branches(backbone, name, monk
 
 def test_a_model_without_a_class_token_is_refused(make_recipe):
     backbone = OcticVisionTransformer(
-        "h8", embed_dim=64, depth=2, mask_token=True, class_token=False, global_pool="avg"
+        "h8", num_heads=2, depth=2, mask_token=True, class_token=False, global_pool="avg"
     )
     with pytest.raises(VitrailError, match=r"has no class token, .* leave class_token true"):
         Network(make_recipe(), backbone)
