@@ -1,7 +1,7 @@
 """The commands of the apparatus, each in the module of its name; `steps` has those of the graph."""
 
 MODULES = (
-    *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "export", "search"),
+    *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "search"),
     *("power", "register"),
     "steps",
 )

@@ -42,7 +42,6 @@ Trained on {info.title} ({info.train_images} images of {info.classes} classes; {
 {info.split}.
 The weights are under Apache-2.0 as far as the terms of the data allow.
 
-{numbers}
 ## Recipe
 
 ```yaml
@@ -74,16 +73,9 @@ def write_config(model: nn.Module, recipe: Training, info: DatasetInfo, folder: 
 
 
 def model_card(
-    recipe: AnyRecipe,
-    info: DatasetInfo,
-    *,
-    name: str,
-    source: str,
-    seed: int,
-    commit: str,
-    numbers: str = "",
+    recipe: AnyRecipe, info: DatasetInfo, *, name: str, source: str, seed: int, commit: str
 ) -> str:
-    """Return the card of a run: recipe, data, terms, and `numbers`, a section of Markdown.
+    """Return the card of a run in Markdown: recipe, data and terms.
 
     timm opens the run by its `source`, such as ``local-dir:FOLDER``.
     """
@@ -93,7 +85,6 @@ def model_card(
         name=name,
         use=recipe.usage.format(source=source),
         info=info,
-        numbers=numbers,
         recipe=as_yaml(recipe.shown()),
         seed=seed,
         commit=commit,

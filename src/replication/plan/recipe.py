@@ -44,7 +44,6 @@ class Training(Strict, ABC):
     hub_task: ClassVar[str]  # what hubs call the task of its models
     library: ClassVar[str]  # the package that opens its models
     usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
-    exported: ClassVar[tuple[str, ...]] = ()  # files of a run's folder to export; else timm's
     rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
     score: ClassVar[tuple[str, str]]  # the measure by which a search judges its models, and the key
 

@@ -73,7 +73,6 @@ class SegmentationRecipe(Training):
     hub_task: ClassVar[str] = "image-segmentation"
     library: ClassVar[str] = "mmsegmentation"
     usage: ClassVar[str] = OF_MMSEG
-    exported: ClassVar[tuple[str, ...]] = ("config.py", "mmseg.pth")
     rate: ClassVar[tuple[str, ...]] = ("options", "optim_wrapper", "optimizer", "lr")
     score: ClassVar[tuple[str, str]] = (
         "replication.engine.segmentation.accuracy:segmentation_accuracy",
