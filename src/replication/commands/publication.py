@@ -38,9 +38,6 @@ from replication.commands.results import (
 )
 from replication.commands.state import is_rendered
 from replication.evidence.comparison import as_measured, read_cells
-from replication.evidence.crate import NAME as CRATE
-from replication.evidence.crate import write_crate
-from replication.evidence.croissant import croissants_of
 from replication.evidence.page import write_summary
 from replication.evidence.quotes import changed_documents
 from replication.evidence.report import Results, results_of
@@ -297,7 +294,6 @@ def replace_folder(
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    files = {**files, **croissants_of(records.values())}
     try:
         if folder.exists() and not prune:
             shutil.copytree(folder, new)
@@ -306,7 +302,6 @@ def replace_folder(
             (new / name).write_bytes(content)
         results = published_results(catalog, new, records)
         write_summary(results, new / "report.json")
-        write_crate(new, catalog.scale.name, results.node.papers, records)
         scale = catalog.scale.name
         names = {scale, None} if scale == load_settings(catalog.root).scale else {scale}
         texts = changed_documents(catalog.root, new, names)
@@ -326,7 +321,7 @@ def replace_folder(
             f"cannot write {path}", f"correct that, then publish again: {folder} is new"
         ):
             write_atomically(path, text)
-    return sorted(held - {*files, *REPORT, CRATE}) if prune else [], list(texts)
+    return sorted(held - {*files, *REPORT}) if prune else [], list(texts)
 
 
 def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Record]) -> Results:

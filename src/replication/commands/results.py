@@ -16,7 +16,6 @@ import pandas as pd
 
 from replication.evidence.claims import evaluate
 from replication.evidence.comparison import as_measured
-from replication.evidence.croissant import croissants_of
 from replication.evidence.report import cells_of, started_of
 from replication.evidence.tables import read_measured, render
 from replication.ledger import Fault, Ledger, Record, parse_record, read_record
@@ -176,7 +175,7 @@ def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterat
 
 
 def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
-    """What records give: rendered tables and figures, and descriptions of the datasets read."""
+    """The files that records give: rendered tables and figures."""
     for record in records.values():
         node = record.node
         if not isinstance(node, RenderingNode):
@@ -187,4 +186,3 @@ def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
         with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
             for file in render(node, Path(temporary), measured):
                 yield f"{node.paper}/{file.name}", file.read_bytes()
-    yield from croissants_of(records.values()).items()

@@ -71,12 +71,10 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
     names = ["tiny/table1.csv", "tiny/table1.md", "tiny/table1.tex"]
     assert files_of(published) == [
         "claims.csv",
-        "datasets/digits.json",
         "effects.png",
         "effects.svg",
         "models.csv",
         "report.md",
-        "ro-crate-metadata.json",
         "tiny/nodes.jsonl",
         *names,
     ]
