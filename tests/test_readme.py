@@ -120,6 +120,28 @@ def test_a_teacher_classifies_a_folder(root, registry, tmp_path):
     assert 0 <= float(said) <= 100
 
 
+def test_a_published_table_becomes_latex_with_its_rows_and_columns_in_order(root):
+    (snippet,) = snippets(root, "docs/results.md")
+    with (root / "results/published/laptop/octic/table1.csv").open(newline="") as file:
+        cells = list(csv.DictReader(file))
+    lines = run(snippet, root).splitlines()
+    columns = [*dict.fromkeys(cell["column"] for cell in cells)]
+    heads = lines[lines.index(r"\toprule") + 1].removesuffix(r" \\").split(" & ")
+    assert heads == ["", *columns]
+    body = lines[lines.index(r"\midrule") + 1 : lines.index(r"\bottomrule")]
+    rows = [line.removesuffix(r" \\").split(" & ") for line in body]
+    assert [row[0] for row in rows] == [*dict.fromkeys(cell["row"] for cell in cells)]
+    numbers = {(cell["row"], cell["column"]): cell["measured"] for cell in cells}
+    shown = {
+        (label, column): number
+        for label, *entries in rows
+        for column, number in zip(columns, entries, strict=True)
+    }
+    assert shown == {
+        place: f"{float(number):.2f}" if number else "--" for place, number in numbers.items()
+    }
+
+
 def test_every_snippet_is_checked(root):
     assert len(snippets(root)) == len(CHECKS) + 2
 

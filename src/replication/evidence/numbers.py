@@ -1,6 +1,6 @@
 """The numbers of a table or figure as they are written, made once for all that show them.
 
-The files of Markdown and LaTeX, the report and ``vitrail show`` write a `Table` and format no
+The files of Markdown, the report and ``vitrail show`` write a `Table` and format no
 number of their own.
 """
 

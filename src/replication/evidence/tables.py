@@ -1,4 +1,4 @@
-"""Artifacts as people read them: a table in Markdown and LaTeX, and the files of table or figure.
+"""Artifacts as people read them: a table in Markdown, and the files of table or figure.
 
 A table has the paper's rows and columns. Each row is two lines: what was measured here, mean ±
 standard deviation over seeds, and under it, in italics and called "paper", what the paper prints.
@@ -10,14 +10,14 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
 from replication.evidence.comparison import Measured, compare, read_measurement
-from replication.evidence.numbers import Number, Table, measured_on, spans, table_of
+from replication.evidence.numbers import Table, measured_on, table_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 from vitrail.naming import import_function
@@ -27,23 +27,6 @@ if TYPE_CHECKING:
     from replication.plan.paper import Labelled
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
-TEXTS = ("backslash", "asciitilde", "asciicircum", "bar", "less", "greater")
-RAISED = ("2", "3", r"\circ", r"\dagger", r"\ddagger")
-COMMANDS = (
-    *("cdot", "pm", "times", "rightarrow", "approx", "leq", "geq", "surd", "uparrow", "downarrow"),
-    *("alpha", "gamma", "theta", "mu", "sigma", "in"),
-)
-LATEX = {
-    **{character: f"\\{character}" for character in "&%$#_{}"},
-    **{raw: rf"\text{name}{{}}" for raw, name in zip("\\~^|<>", TEXTS, strict=True)},
-    "[": "{[}",  # after \\ a bracket or a star would be its argument
-    "*": "{*}",
-    "—": "---",
-    "–": "--",
-    "−": "$-$",
-    **{high: f"$^{{{text}}}$" for high, text in zip("²³°†‡", RAISED, strict=True)},
-    **{symbol: rf"$\{name}$" for symbol, name in zip("·±×→≈≤≥√↑↓αγθμσ∈", COMMANDS, strict=True)},
-}
 
 
 def panels(
@@ -94,30 +77,6 @@ def markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def latex(table: Table) -> str:
-    """Return the table in LaTeX: booktabs, a float for each panel, notes under the last.
-
-    adjustbox shrinks what would still overflow the line or the page.
-    """
-    artifact, broken = table.artifact, _panels_of(table)
-    label = rf"\label{{tab:{artifact.paper}-{artifact.name}}}"
-    notes = " \\\\\n".join(map(_latex_escape, [table.origin, *table.notes]))
-    floats = [r"% needs \usepackage{booktabs,adjustbox}"]
-    for part, panel in enumerate(broken, start=1):
-        caption = f"{artifact.title}. {artifact.caption}" if part == 1 else artifact.title
-        caption += f" (Part {part} of {len(broken)}.)" if len(broken) > 1 else ""
-        floats += [
-            r"\begin{table}",
-            r"\centering\small",
-            rf"\caption{{{_latex_escape(caption)}}}{label if part == 1 else ''}",
-            _tabular(table, panel),
-        ]
-        if part == len(broken):
-            floats += [r"\par\smallskip\raggedright\footnotesize", notes]
-        floats.append(r"\end{table}")
-    return "\n".join(floats) + "\n"
-
-
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
     """Write a Markdown table, aligned as plain text; columns after the first hold `numbers`."""
     sides = ["left", *["right" if numbers else "left"] * (len(head) - 1)]
@@ -141,55 +100,6 @@ def _panels_of(table: Table) -> list[list[int]]:
     return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
 
 
-def _tabular(table: Table, panel: Sequence[int]) -> str:
-    """One panel as a booktabs table that never exceeds the line."""
-    head = [table.artifact.row_header, *(table.headings[index] for index in panel)]
-    lines = [
-        r"\begin{adjustbox}{max width=\linewidth, max totalheight=0.8\textheight}",
-        rf"\begin{{tabular}}{{l{'r' * len(panel)}}}",
-        r"\toprule",
-        *_group_header([table.artifact.columns[index] for index in panel]),
-        _latex_row(map(_latex_escape, head)),
-        r"\midrule",
-    ]
-    for row in table.shown_rows:
-        if row is not table.shown_rows[0]:
-            lines.append(r"\addlinespace[2pt]")
-        entries = [row.entries[index] for index in panel]
-        numbers = (_latex_number(entry.shown) for entry in entries)
-        lines.append(_latex_row([_latex_escape(row.label), *numbers]))
-        if row.prints:
-            printed = (_latex_number(entry.printed) for entry in entries)
-            italic = (text and rf"\textit{{{text}}}" for text in printed)
-            lines.append(_latex_row([r"\quad\textit{paper}", *italic]))
-    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", r"\end{adjustbox}"])
-
-
-def _group_header(columns: Sequence[ShownColumn | Labelled]) -> list[str]:
-    """The line of group names over their columns, with a rule under each; none without groups."""
-    groups = spans(columns)
-    names, rules, start = [""], [], 2
-    for name, count in groups:
-        names.append(rf"\multicolumn{{{count}}}{{c}}{{{_latex_escape(name)}}}")
-        rules += [rf"\cmidrule(lr){{{start}-{start + count - 1}}}"] if name else []
-        start += count
-    return [_latex_row(names), " ".join(rules)] if groups else []
-
-
-def _latex_row(cells: Iterable[str]) -> str:
-    return " & ".join(cells) + r" \\"
-
-
-def _latex_number(number: Number) -> str:
-    value = re.sub(r"^-(?=\d)", "$-$", _latex_escape(number.value))
-    spread = rf" {{\scriptsize $\pm$ {number.spread}}}" if number.spread else ""
-    return value + spread + _latex_escape(number.mark)
-
-
-def _latex_escape(text: str) -> str:
-    return "".join(LATEX.get(character, character) for character in text)
-
-
 def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[Path, ...]:
     """Write an artifact's files into a folder, the tidy CSV always among them; return their paths.
 
@@ -201,10 +111,9 @@ def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[P
     """
     cells = compare(artifact, measured)
     table = table_of(artifact, cells)
-    csv, *others = paths = tuple(folder / file.name for file in artifact.files)
+    csv, *_ = paths = tuple(folder / file.name for file in artifact.files)
     if artifact.draw is None:
-        for path, write in zip(others, (markdown, latex), strict=True):
-            write_atomically(path, write(table))
+        write_atomically(csv.with_suffix(".md"), markdown(table))
     else:
         from vitrail import style  # matplotlib only where something is drawn
 

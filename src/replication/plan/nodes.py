@@ -282,7 +282,7 @@ class ShownCell(Strict):
 class RenderingNode(Node):
     """A table or a figure: cells with the records that they show, labels and printed values."""
 
-    SUFFIXES: ClassVar = {"table": (".csv", ".md", ".tex"), "figure": (".csv", ".svg", ".png")}
+    SUFFIXES: ClassVar = {"table": (".csv", ".md"), "figure": (".csv", ".svg", ".png")}
 
     kind: Literal["rendering"] = "rendering"
     shape: Literal["table", "figure"]

@@ -1,18 +1,13 @@
-"""Tables keep the paper's order, tell measured from printed, and are valid Markdown and LaTeX."""
+"""Tables keep the paper's order, tell measured from printed, and are valid Markdown."""
 
 import re
-import shutil
-import subprocess
-import unicodedata
 
 import pytest
 
 from replication.evidence.comparison import compare
 from replication.evidence.numbers import ALLOWED, table_of
-from replication.evidence.tables import _latex_escape, latex, markdown, panels
-from replication.plan.catalog import load_catalog
+from replication.evidence.tables import markdown, panels
 from replication.plan.nodes import ShownColumn
-from tests.conftest import ROOT
 from vitrail.errors import REFUSED
 
 
@@ -85,51 +80,18 @@ Trained for 10 % of the epochs.
     )
 
 
-def test_latex_has_the_same_rows_under_spanning_groups(small):
-    text = latex(small)
-    tabular = text[text.index(r"\begin{tabular}") : text.index(r"\end{tabular}")]
-    assert (
-        tabular
-        == r"""\begin{tabular}{lrr}
-\toprule
- & \multicolumn{1}{c}{Clean} & \multicolumn{1}{c}{Shifted} \\
-\cmidrule(lr){2-2} \cmidrule(lr){3-3}
-Model & top-1 & top-1 \\
-\midrule
-A\_1 & 93.5 {\scriptsize $\pm$ 0.5} & 50.0 {\scriptsize $\pm$ 0.0}$^{\ddagger}$ \\
-\quad\textit{paper} & \textit{93.5 {\scriptsize $\pm$ 0.25}} & \textit{99.0} \\
-\addlinespace[2pt]
-B \& C & 70.0 {\scriptsize $\pm$ 0.0}$^{\dagger}$ & --- \\
-\quad\textit{paper} & \textit{80.0} &  \\
-\bottomrule
-"""
-    )
-
-
-def test_latex_is_balanced_escaped_and_never_overfull(small):
-    text = latex(small)
-    assert text.count("{") == text.count("}")
-    opened = re.findall(r"\\begin\{(\w+)\}", text)
-    closed = re.findall(r"\\end\{(\w+)\}", text)
-    assert sorted(opened) == sorted(closed) == ["adjustbox", "table", "tabular"]
-    assert not re.search(r"(?<!\\)[#]|(?<!\\)%(?! needs)|(?<!\\)_", text)
-    assert text.isascii()
-
-
 @pytest.mark.parametrize(
-    ("label", "markdown_text", "latex_text"),
+    ("label", "shown"),
     [
-        ("50 % | *x*", r"50 % \| \*x\*", r"50 \% \textbar{} {*}x{*}"),
-        ("[1] 224² → γ", "[1] 224² → γ", r"{[}1] 224$^{2}$ $\rightarrow$ $\gamma$"),
-        (r"a\b~c^{d}$", r"a\\b\~c^{d}\$", None),
+        ("50 % | *x*", r"50 % \| \*x\*"),
+        ("[1] 224² → γ", "[1] 224² → γ"),
+        (r"a\b~c^{d}$", r"a\\b\~c^{d}\$"),
     ],
 )
-def test_labels_are_shown_as_they_are(build, label, markdown_text, latex_text):
+def test_labels_are_shown_as_they_are(build, label, shown):
     artifact = build.table(build.cell(label))
     table = table_of(artifact, compare(artifact, build.measured({f"{label}/x": 1.0})))
-    assert f"| {markdown_text} |" in markdown(table)
-    expected = latex_text or r"a\textbackslash{}b\textasciitilde{}c\textasciicircum{}\{d\}\$"
-    assert f"\n{expected} & 1.0 \\\\" in latex(table)
+    assert f"| {shown} |" in markdown(table)
 
 
 def test_nothing_measured_still_shows_what_the_paper_prints(build):
@@ -145,11 +107,10 @@ def test_a_row_of_ours_that_was_not_run_is_left_out_and_named(build):
     artifact = build.table(build.cell(printed=93.5), build.cell("Ours"), build.cell("Also ours"))
     cells = compare(artifact, build.measured({"A/x": 93.0, "Ours/x": None, "Also ours/x": 1.0}))
     table = table_of(artifact, cells)
-    for text in (markdown(table), latex(table)):
-        rows, _, notes = text.partition("Not run at this scale, and not in the paper: ")
-        assert "Also ours" in rows
-        assert "Ours " not in rows
-        assert notes.startswith("Ours.")
+    rows, _, notes = markdown(table).partition("Not run at this scale, and not in the paper: ")
+    assert "Also ours" in rows
+    assert "Ours " not in rows
+    assert notes.startswith("Ours.")
     assert table.entry("Ours", "x").measured.value == "—"
     assert list(cells["row"]) == ["A", "Ours", "Also ours"]  # the CSV has all
 
@@ -225,9 +186,6 @@ def test_answers_are_yes_and_no_in_tables_and_numbers_in_the_csv(answers):
     share = "0.67 ± 0.58‡"
     assert shown[0] == "equivariant"
     assert shown[2:] == ["yes", "*yes*", "no", "*no*", share, "*yes*"]
-    text = latex(table)
-    assert r"Ours & yes & 50.0" in text
-    assert r"\textit{no}" in text
 
 
 def test_a_wide_table_is_broken_between_groups():
@@ -253,10 +211,6 @@ def test_every_column_of_a_very_wide_table_is_shown_within_the_page(build):
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert max(map(len, rows)) <= 125
     assert sum(line.count("80.6 ± 0.6‡") for line in rows) == 15
-    floats = latex(table).split(r"\begin{table}")[1:]
-    assert sum(text.count(r"80.6 {\scriptsize $\pm$ 0.6}$^{\ddagger}$") for text in floats) == 15
-    assert [text.count("Part 1 of 3") for text in floats] == [1, 0, 0]
-    assert [text.count("Upright: measured here") for text in floats] == [0, 0, 1]
 
 
 def test_a_copy_names_the_cell_that_it_copies(build):
@@ -291,65 +245,3 @@ def test_numbers_of_one_training_are_marked_and_a_note_says_so(build):
     assert "= behind a number: one training." in text
     unmarked = build.table(build.cell())
     assert "one training" not in markdown(table_of(unmarked, compare(unmarked, {})))
-
-
-def test_every_character_of_the_papers_tables_has_its_latex():
-    """LaTeX takes letters as they are; of all other characters it needs to be told."""
-    texts = {
-        text
-        for artifact in load_catalog(scale="full").artifacts
-        for text in [
-            *(
-                artifact.title,
-                artifact.caption,
-                artifact.source,
-                artifact.note,
-                artifact.row_header,
-            ),
-            *artifact.rows,
-            *(column.full_label for column in artifact.columns),
-            *(f"{cell.metric} {cell.unit}" for cell in artifact.cells),
-        ]
-    }
-    raw = {letter for text in texts for letter in _latex_escape(text) if not letter.isascii()}
-    assert not {letter for letter in raw if not unicodedata.name(letter).startswith("LATIN")}
-
-
-TEX = sorted((ROOT / "results" / "published").rglob("*.tex"))
-
-
-def published(path):
-    return path.relative_to(ROOT / "results" / "published").with_suffix("").as_posix()
-
-
-@pytest.mark.parametrize("path", TEX, ids=published)
-def test_published_latex_is_balanced_and_every_row_fills_its_columns(path):
-    """For machines without LaTeX: what would stop it."""
-    text = path.read_text()
-    assert {
-        letter
-        for letter in text
-        if not letter.isascii() and "LATIN" not in unicodedata.name(letter)
-    } == (set())
-    plain = re.sub(r"\\[\\{}$&%#_]", lambda found: "\n" if found[0] == r"\\" else "", text)
-    assert plain.count("{") == plain.count("}")
-    for columns, body in re.findall(r"\\begin{tabular}{(\w+)}(.*?)\\end{tabular}", plain, re.S):
-        for row in (line for line in body.split("\n") if "&" in line):
-            spans = [int(span) for span in re.findall(r"\\multicolumn{(\d+)}", row)]
-            assert row.count("&") + 1 + sum(spans) - len(spans) == len(columns), row
-            assert all(cell.count("$") % 2 == 0 for cell in row.split("&")), row
-            assert all(cell.count("{") == cell.count("}") for cell in row.split("&")), row
-
-
-@pytest.mark.skipif(
-    shutil.which("pdflatex") is None, reason="needs pdflatex (Debian: texlive-latex-extra)"
-)
-def test_published_latex_compiles(tmp_path):
-    """All in one document, with the packages that the files name."""
-    (packages,) = {path.read_text().partition("\n")[0].removeprefix("% needs ") for path in TEX}
-    tables = "\n\\clearpage\n".join(rf"\input{{{path}}}" for path in TEX)
-    document = rf"\documentclass{{article}}{packages}\begin{{document}}{tables}\end{{document}}"
-    (tmp_path / "all.tex").write_text(document)
-    command = ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "all.tex"]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout[-2000:]

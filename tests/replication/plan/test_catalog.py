@@ -475,7 +475,7 @@ def test_the_lead_papers_artifacts_also_go_by_short_names(small_checkout):
 def test_collections_hold_every_artifact(small_checkout):
     targets = load_catalog(small_checkout).targets
     files = targets["template_table1"].files
-    assert [file.suffix for file in files] == [".csv", ".md", ".tex"]
+    assert [file.suffix for file in files] == [".csv", ".md"]
     assert files == targets["template"].files == targets["tables"].files
     assert set(files) < set(targets["all"].files)
     assert targets["figures"].files == ()
