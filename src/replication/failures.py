@@ -96,15 +96,6 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
         raise SystemExit(status) from None
 
 
-@contextmanager
-def remedies_written_out(node: AnyNode) -> Iterator[None]:
-    """Raise a VitrailError of the block with its command `written_out` for a node."""
-    try:
-        yield
-    except VitrailError as error:
-        raise VitrailError(written_out(sentence(error), node)) from error
-
-
 def written_out(told: str, node: AnyNode | None) -> str:
     """Write out the command that a sentence names, so that it works as it is written.
 

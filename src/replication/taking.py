@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from typing import Any
 
 from replication.data.layout import check_layout
@@ -36,11 +35,11 @@ PROTOCOLS: dict[str, Any] = {
 }
 
 
-def take(node: MeasurementNode, *, anew: bool = False) -> dict[str, Any]:
+def take(node: MeasurementNode) -> dict[str, Any]:
     """Take a measurement on all its seeds; return the outcome of its node.
 
     If an earlier attempt was killed, continue from the rows that it stored beside the weights, and
-    use features that other measurements stored there, unless `anew`.
+    use features that other measurements stored there.
 
     Returns:
         ``values`` of each seed; ``drawn_by_seed``, whether each seed was judged on images of its
@@ -61,7 +60,7 @@ def take(node: MeasurementNode, *, anew: bool = False) -> dict[str, Any]:
     code = measuring_digest(node.function, node.args, node.recipe, node.reads)
     start = time.monotonic()
     values, weights = {}, {}
-    with opened_once(), nullcontext() if anew else keeping(_kept_under(node, code)):
+    with opened_once(), keeping(_kept_under(node, code)):
         for seed in node.seeds:
             given = subject(node, seed)
             _require_wanted(function, given, node)

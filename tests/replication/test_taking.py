@@ -168,9 +168,7 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
     )
 
 
-def test_a_measurement_keeps_its_rows_beside_the_weights_unless_it_is_taken_anew(
-    trained, monkeypatch
-):
+def test_a_measurement_keeps_its_rows_beside_the_weights_by_its_code(trained, monkeypatch):
     places = []
 
     def measure(given, **args):
@@ -179,12 +177,10 @@ def test_a_measurement_keeps_its_rows_beside_the_weights_unless_it_is_taken_anew
 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     take(trained)
-    take(trained, anew=True)
     monkeypatch.setattr(taking, "measuring_digest", lambda *_: "other code")
     take(trained)
-    kept, none, elsewhere = places
+    kept, elsewhere = places
     assert kept.is_relative_to(trained.run.seed_folder(0))
-    assert none is None
     assert elsewhere != kept
 
 

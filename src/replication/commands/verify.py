@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -31,12 +30,6 @@ def verify(
             help="Check what is published by itself: render every table again from its records.",
         ),
     ] = False,
-    retake: Annotated[
-        int | None,
-        typer.Option(
-            min=1, metavar="N", help="Take N of your measurements, drawn by chance, once more."
-        ),
-    ] = None,
     against: Annotated[
         str | None,
         typer.Option(
@@ -52,16 +45,14 @@ def verify(
     Cell by cell and claim by claim, of all artifacts or of some. Exits with status 1 when cells are
     missing, altered, or further from the published ones than chance explains (docs/results.md says
     how this is judged), and when a claim that held as published fails. With --published nothing
-    needs to be trained here; with --retake measurements are repeated and compared bit by bit, times
-    left out, which finds a value that was written by hand. With --against your numbers are compared
-    with those of another scale under other seeds, such as study's; exits with status 1 when they
-    differ more than chance explains.
+    needs to be trained here. With --against your numbers are compared with those of another scale
+    under other seeds, such as study's; exits with status 1 when they differ more than chance
+    explains.
 
     \b
     vitrail verify
     vitrail verify variance_table2
     vitrail verify --published
-    vitrail verify --retake 10
     vitrail verify --against study
     """
     from replication.commands.agreement import (
@@ -76,24 +67,19 @@ def verify(
     )
 
     catalog = open_catalog(scale, runs, results)
-    if against and (published or retake):
+    if against and published:
         raise VitrailError(
-            "--against compares your numbers with another scale's, which --published and --retake "
-            "do not read: give them in commands of their own"
+            "--against compares your numbers with another scale's, which --published does not "
+            "read: give them in commands of their own"
         )
-    if targets and (published or retake or against):
+    if targets and (published or against):
         raise VitrailError(
-            "--published, --retake and --against check all tables and figures at once; leave out "
+            "--published and --against check all tables and figures at once; leave out "
             f"{', '.join(targets)}"
         )
-    if published or retake:
-        faults = list(published_faults(catalog)) if published else []
-        if retake:
-            from replication.commands.retaking import retaken_faults
-
-            tell: Callable[[str], None] = (lambda _: None) if as_json else say
-            faults += retaken_faults(catalog, retake, tell)
-        if published and not (faults or retake or as_json):
+    if published:
+        faults = list(published_faults(catalog))
+        if not (faults or as_json):
             say(told_published(catalog))
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
