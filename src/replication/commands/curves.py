@@ -55,8 +55,6 @@ def draw(run: Path) -> None:
     scores = [name for name in table.columns if name.startswith(VALIDATION)]
     panels = {"loss": "training loss", "lr": "learning rate"}
     panels |= {name: f"{name.removeprefix(VALIDATION)} on validation (%)" for name in scores[:1]}
-    if (position := VALIDATION + "p_shap") in scores:
-        panels[position] = "P-SHAP on validation"
     fig, axes = figure("text", 0.36, 1, len(panels))
     for ax, (name, label) in zip(axes, panels.items(), strict=True):
         for number, (seed, rows) in enumerate(table.dropna(subset=name).groupby("seed")):

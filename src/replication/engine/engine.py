@@ -42,8 +42,6 @@ class TrainingRun(Generic[R]):
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
-        validate_p_shap: half width of the 95 % interval to which each validation of a classifier
-            measures P-SHAP, too; None does not.
         tensorboard: write TensorBoard's events beside the log, if it is installed.
         commit: the commit that the training is planned at.
         kept: the training images, as far as no seed changes them: filled in by the first of the
@@ -62,7 +60,6 @@ class TrainingRun(Generic[R]):
     retrain: bool = False
     stop_after: int | None = None
     validate_every: int | None = None
-    validate_p_shap: float | None = None
     tensorboard: bool = False
     commit: str | None = None
     kept: Kept = field(default_factory=dict, repr=False)

@@ -23,7 +23,7 @@ from replication.engine.model import build_from
 from replication.engine.run_folder import RunFolder
 from replication.engine.step import ClassifierTrainer
 from replication.engine.team import Interruption, Team, shielded
-from replication.engine.validation import is_due, require_permutable, validate
+from replication.engine.validation import is_due, validate
 from vitrail.errors import VitrailError, first_line
 from vitrail.factory import build_model, build_pretrained, check_image_size
 from vitrail.images.counting import require_batches, steps_per_epoch
@@ -202,7 +202,6 @@ class TrainingLoop(RunFolder):
         return KeptSamples(images, transform, seed, repeats, kept)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
-        self.team.together(lambda: require_permutable(model, self.run))
         classes = self.run.dataset.classes
         return ClassifierTrainer(
             model, self.run.recipe, self.run.seed, classes, steps_per_epoch, self.team

@@ -7,8 +7,6 @@ the same bits with validation and without.
 
 from __future__ import annotations
 
-import copy
-from functools import partial
 from typing import TYPE_CHECKING
 
 import torch
@@ -16,11 +14,8 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from replication.engine.team import Team, shielded
-from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, eval_loader
 from vitrail.measures.accuracy import hits
-from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import sweep
 
 if TYPE_CHECKING:
     from replication.engine.engine import TrainingRun
@@ -31,21 +26,6 @@ def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bo
     return every is not None and (step == steps or step % (every * steps_per_epoch) == 0)
 
 
-def require_permutable(model: nn.Module, run: TrainingRun) -> None:
-    """Refuse to measure P-SHAP of a model whose positions cannot be permuted, before its training.
-
-    Raises:
-        VitrailError: the run asks for it, and the model is of such a family.
-    """
-    if run.validate_p_shap:
-        try:
-            permutable(model)
-        except VitrailError as error:
-            raise VitrailError(
-                f"validate_p_shap is {run.validate_p_shap:g} for {run.folder}, but {error}"
-            ) from None
-
-
 def validate(
     model: nn.Module, samples: EvaluationSamples, team: Team, run: TrainingRun
 ) -> dict[str, float]:
@@ -54,41 +34,15 @@ def validate(
     The model, on the team's device, comes back in the mode that it was in.
 
     Returns:
-        ``top1`` and ``top5``, in percent; where the run asks for it, also ``p_shap`` and
-        ``p_shap_half_width``, that of its 95 % interval, unless no image is classified correctly.
+        ``top1`` and ``top5``, in percent.
     """
     training, size = model.training, run.recipe.batch.micro
     share = Subset(samples, range(team.rank, len(samples), team.world))
     model.eval()
     counts = team.together(lambda: _count(model, share, team, size, run.workers))
     top1, top5 = (100 * team.sum(counts).double() / len(samples)).tolist()
-    scores = {"top1": top1, "top5": top5}
-    if run.validate_p_shap:
-        scores |= team.from_lead(partial(_position_bias, model, samples, team, run))
     model.train(training)
-    return scores
-
-
-def _position_bias(
-    model: nn.Module, samples: EvaluationSamples, team: Team, run: TrainingRun
-) -> dict[str, float]:
-    """P-SHAP of a sweep that stops at the run's half width; nothing, if no image is correct.
-
-    A copy is measured, as a sweep works in inference mode: see `_count`.
-    """
-    with shielded():  # the sweep starts workers
-        result = sweep(
-            permutable(copy.deepcopy(model)),
-            samples,
-            until=run.validate_p_shap,
-            batch_size=run.recipe.batch.micro,
-            seed=run.seed,
-            device=str(team.device),
-            workers=run.workers,
-        )
-    if result.half_width is None or not result.correct.any():
-        return {}
-    return {"p_shap": result.mean, "p_shap_half_width": result.half_width}
+    return {"top1": top1, "top5": top5}
 
 
 # Not inference mode: a tensor that a module keeps from it could never again be trained through.

@@ -537,7 +537,6 @@ class Catalog:
             start=start,
             retrain=retrain,
             validate_every=settings.validate_every,
-            validate_p_shap=settings.validate_p_shap,
             tensorboard=settings.tensorboard,
         )
 

@@ -161,8 +161,8 @@ class TrainingNode(SeedFolders, Node):
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
     anew. `data` has what counts of the entries of its dataset and of those of the runs that it
-    starts from. How it is watched (`validate_every` epochs, `validate_p_shap` for a half width,
-    `tensorboard`) changes no bit of its weights.
+    starts from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its
+    weights.
     """
 
     kind: Literal["training"] = "training"
@@ -178,7 +178,6 @@ class TrainingNode(SeedFolders, Node):
     start: TrainedRun | None = None
     retrain: bool = False
     validate_every: PositiveInt | None = None
-    validate_p_shap: PositiveFloat | None = None
     tensorboard: bool = False
 
     @model_validator(mode="after")

@@ -211,19 +211,8 @@ class PaperAtScale:
             )
 
     def run_settings(self, recipe: str | None = None) -> RunSettings:
-        """How often a recipe is run and what its nodes ask for; no recipe matches ``*``.
-
-        Raises:
-            VitrailError: P-SHAP is asked of validations, and there are none.
-        """
-        settings = self.scale.with_deltas(self._matching("runs", recipe or ""))
-        if settings.validate_p_shap and settings.validate_every is None:
-            raise VitrailError(
-                f"{self.folder}: validate_p_shap is {settings.validate_p_shap:g} for the runs of "
-                f"'{recipe or '*'}' at scale '{self.scale.name}', but they are never validated: "
-                "set validate_every, too"
-            )
-        return settings
+        """How often a recipe is run and what its nodes ask for; no recipe matches ``*``."""
+        return self.scale.with_deltas(self._matching("runs", recipe or ""))
 
     def measure(self, name: str) -> MeasureSpec:
         """A measure with its arguments and seeds at this scale."""

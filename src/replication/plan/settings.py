@@ -82,11 +82,6 @@ class RunSettings(Strict):
         description="epochs between validations of a classifier or a segmenter in training; they "
         "change no bit of its weights",
     )
-    validate_p_shap: PositiveFloat | None = Field(
-        None,
-        description="log P-SHAP at each validation of a classifier, too: of as many images, at "
-        "random, as it takes until half of the 95 % interval is no wider than this",
-    )
     tensorboard: bool = Field(
         False, description="write TensorBoard's events beside the log, where it is installed"
     )

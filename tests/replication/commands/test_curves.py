@@ -92,18 +92,6 @@ def test_a_run_that_is_not_validated_has_two_panels(tmp_path):
     assert "learning rate" in (tmp_path / "curves.svg").read_text()
 
 
-def test_p_shap_of_validations_has_a_panel_of_its_own(tmp_path):
-    early, late = scores(100, 60.0), scores(200, 70.0, p_shap=0.25, p_shap_half_width=0.02)
-    write_log(tmp_path / "seed0", [entry(100, 2.0), early, entry(200, 1.0), late])
-    draw(tmp_path)
-    table = pd.read_csv(tmp_path / "curves.csv")
-    assert table["validation/p_shap"].tolist()[1] == 0.25
-    assert table["validation/p_shap_half_width"].tolist()[1] == 0.02
-    drawn = (tmp_path / "curves.svg").read_text()
-    assert "P-SHAP on validation" in drawn
-    assert "top1 on validation" in drawn
-
-
 def test_the_same_logs_give_the_same_bytes(tmp_path):
     write_log(tmp_path / "seed0", [entry(100, 2.0), entry(200, 1.0)])
     files = []

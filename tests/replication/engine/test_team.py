@@ -36,7 +36,7 @@ def go(name, seed=0, recipe=recipe, **options):
 
 # Two seeds in one process, the first of them interrupted and resumed.
 go("two", stop_after=3, validate_every=1)
-go("two", validate_every=1, validate_p_shap=0.1)
+go("two", validate_every=1)
 go("other", seed=1, stop_after=1)
 go("two")
 
@@ -102,7 +102,7 @@ def facts(folder: Path, rank: int) -> dict:
 
 
 def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
-    one = run(make_recipe(SOBER), "one", validate_every=1, validate_p_shap=0.1)
+    one = run(make_recipe(SOBER), "one", validate_every=1)
     mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))
     for name, value in mine.items():
         torch.testing.assert_close(theirs[name], value, rtol=1e-4, atol=1e-6, msg=name)

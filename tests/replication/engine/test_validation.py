@@ -13,11 +13,9 @@ from replication.engine.model import load_weights
 from replication.engine.step import ClassifierTrainer
 from replication.engine.validation import is_due
 from replication.plan.recipe import Model
-from vitrail.errors import VitrailError
 from vitrail.factory import build_model
 from vitrail.measures.accuracy import accuracy, hits
 from vitrail.measures.context import Trained
-from vitrail.position.measures import position_bias
 
 MODELS = {
     "transformer with random depth and an average": {},
@@ -42,11 +40,10 @@ def bits(folder):
 def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta, workers):
     recipe = make_recipe(delta)
     without = run(recipe, "without", workers=workers)
-    watched = run(recipe, "watched", workers=workers, validate_every=1, validate_p_shap=0.1)
+    watched = run(recipe, "watched", workers=workers, validate_every=1)
     assert bits(without) == bits(watched)
     validated, logged = entries(watched)
     assert [entry["epoch"] for entry in validated] == [1.0, 2.0]
-    assert all(0 < entry["validation/p_shap"] < 1 for entry in validated)
     assert [entry["loss"] for entry in logged] == [entry["loss"] for entry in entries(without)[1]]
 
 
@@ -58,9 +55,9 @@ def test_batch_norm_counts_no_image_of_the_validation(recipe, run):
 
 
 def test_a_resumed_training_logs_and_ends_as_an_uninterrupted_one(recipe, run):
-    whole = run(recipe, "whole", validate_every=1, validate_p_shap=0.1)
+    whole = run(recipe, "whole", validate_every=1)
     for stop in (3, 5, None):  # within the first epoch and the second
-        cut = run(recipe, "cut", validate_every=1, validate_p_shap=0.1, stop_after=stop)
+        cut = run(recipe, "cut", validate_every=1, stop_after=stop)
     assert bits(whole) == bits(cut) == bits(run(recipe, "without"))
     assert entries(whole)[0] == entries(cut)[0]
 
@@ -75,27 +72,6 @@ def test_the_last_validation_is_the_accuracy_that_is_measured(recipe, info, run,
     assert last["step"] == 8
     assert last["validation/top1"] == pytest.approx(measured["top1"])
     assert last["validation/top5"] == pytest.approx(measured["top5"])
-
-
-def test_the_last_p_shap_is_what_is_measured_unless_it_stops_earlier(recipe, info, run, tmp_path):
-    """No image is left out below any half width, and at half of what all images give many are."""
-    folder = run(recipe, "all", validate_every=2, validate_p_shap=1e-9)
-    (last,) = entries(folder)[0]
-    model = build_model(recipe, 10).eval()
-    load_weights(model, folder / "weights.safetensors", recipe)
-    measured = position_bias(Trained("cpu", tmp_path, 0, recipe, info, model))
-    assert last["validation/p_shap"] == pytest.approx(measured["p_shap"])
-    full = last["validation/p_shap_half_width"]
-    assert 2 * full == pytest.approx(measured["ci_high"] - measured["ci_low"])
-    (stopped,) = entries(run(recipe, "stopped", validate_every=2, validate_p_shap=1.2 * full))[0]
-    assert full < stopped["validation/p_shap_half_width"] <= 1.2 * full
-    assert stopped["validation/top1"] == last["validation/top1"]
-
-
-def test_p_shap_of_a_model_that_is_no_set_of_patches_is_refused_before_a_step(recipe, run):
-    convolutional = recipe.model_copy(update={"model": Model(name="resnet10t"), "ema_decay": None})
-    with pytest.raises(VitrailError, match="validate_p_shap"):
-        run(convolutional, validate_every=1, validate_p_shap=0.1, stop_after=1)
 
 
 def test_a_signal_is_obeyed_before_a_validation_begins(recipe, run, tmp_path, monkeypatch):

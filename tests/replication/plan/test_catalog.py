@@ -383,21 +383,15 @@ def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(smal
         return catalog.training_node(catalog.paper("template").run("wide"), (0,))
 
     before = planned()
-    watched = {"validate_every": 5, "validate_p_shap": 0.02, "tensorboard": True}
+    watched = {"validate_every": 5, "tensorboard": True}
     edit(LAPTOP, runs(wide=watched))
     after = planned()
-    unwatched = {"validate_every": None, "validate_p_shap": None, "tensorboard": False}
+    unwatched = {"validate_every": None, "tensorboard": False}
     assert {name: getattr(before, name) for name in watched} == unwatched
     assert {name: getattr(after, name) for name in watched} == watched
     run = run_of_seed(after, 0, {})
-    assert (run.validate_every, run.validate_p_shap) == (5, 0.02)
+    assert run.validate_every == 5
     assert (after.identity, after.output) == (before.identity, before.output)
-
-
-def test_p_shap_of_validations_that_never_come_is_refused(small_checkout, edit):
-    edit(LAPTOP, runs(wide={"validate_p_shap": 0.02}))
-    with pytest.raises(VitrailError, match=r"validate_p_shap is 0\.02 .* set validate_every"):
-        load_catalog(small_checkout).paper("template").run("wide")
 
 
 def test_a_training_is_planned_with_the_code_that_its_record_names(small_checkout):
