@@ -46,7 +46,6 @@ def run_of_seed(node: TrainingNode, seed: int, kept: Kept) -> TrainingRun[AnyRec
         initial=node.published or (starting_weights(node.start, seed) if node.start else None),
         retrain=node.retrain,
         validate_every=node.validate_every,
-        tensorboard=node.tensorboard,
         commit=node.commit,
         kept=kept,
     )

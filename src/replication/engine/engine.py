@@ -42,7 +42,6 @@ class TrainingRun(Generic[R]):
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
-        tensorboard: write TensorBoard's events beside the log, if it is installed.
         commit: the commit that the training is planned at.
         kept: the training images, as far as no seed changes them: filled in by the first of the
             runs that share it.
@@ -60,7 +59,6 @@ class TrainingRun(Generic[R]):
     retrain: bool = False
     stop_after: int | None = None
     validate_every: int | None = None
-    tensorboard: bool = False
     commit: str | None = None
     kept: Kept = field(default_factory=dict, repr=False)
 

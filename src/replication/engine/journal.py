@@ -11,9 +11,8 @@ import math
 import sys
 import time
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -35,8 +34,7 @@ class Journal:
     """Writes entries to `folder`/log.jsonl and shows progress on standard error.
 
     Entries beyond `step`, those already taken of `steps` in all, are dropped from the log. A
-    `silent` one (of a process that does not lead) writes and shows nothing. With `tensorboard`, if
-    it is installed, the entries go to `folder`/events, too.
+    `silent` one (of a process that does not lead) writes and shows nothing.
     """
 
     def __init__(
@@ -48,7 +46,6 @@ class Journal:
         images_per_step: int,  # over all processes
         *,
         silent: bool,
-        tensorboard: bool = False,
     ) -> None:
         self._path = folder / "log.jsonl"
         self._label = "/".join(folder.parts[-2:])
@@ -59,15 +56,8 @@ class Journal:
         self._line, self._line_time = "", self._start
         self._scores: dict[str, str] = {}
         self._bar: tqdm | None = None
-        self._events: Any = None
         if not silent:
             _drop_entries_beyond(self._path, step)
-            if tensorboard:
-                with suppress(ImportError):
-                    from torch.utils.tensorboard import SummaryWriter
-
-                    # Those beyond `step` are hidden.
-                    self._events = SummaryWriter(str(folder / "events"), purge_step=step + 1)
             if sys.stderr.isatty():
                 self._bar = tqdm(
                     total=steps, initial=step, desc=self._label, unit="step", dynamic_ncols=True
@@ -78,9 +68,8 @@ class Journal:
 
     def __exit__(self, *exception: object) -> None:
         self._print_line()
-        for opened in (self._bar, self._events):
-            if opened is not None:
-                opened.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def record(self, step: int, loss: float, lr: float, **more: float) -> None:
         """Note the mean loss since the last entry, after `step` steps, and what else is told."""
@@ -112,9 +101,6 @@ class Journal:
             self._path.open("a", encoding="utf-8") as file,
         ):
             file.write(json.dumps(entry) + "\n")
-        if self._events is not None:
-            for name, value in told.items():
-                self._events.add_scalar(name, value, step)
 
     def say(self, message: str) -> None:
         """Tell the person something once."""

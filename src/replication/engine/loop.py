@@ -141,13 +141,7 @@ class TrainingLoop(RunFolder):
             closing(stream),  # ends its workers
             Interruption() as interruption,
             Journal(
-                run.folder,
-                first,
-                steps,
-                per_epoch,
-                batch.size,
-                silent=not team.leads,
-                tensorboard=run.tensorboard,
+                run.folder, first, steps, per_epoch, batch.size, silent=not team.leads
             ) as journal,
         ):
             for done in range(first + 1, end + 1):

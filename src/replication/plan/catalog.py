@@ -537,7 +537,6 @@ class Catalog:
             start=start,
             retrain=retrain,
             validate_every=settings.validate_every,
-            tensorboard=settings.tensorboard,
         )
 
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:

@@ -161,8 +161,7 @@ class TrainingNode(SeedFolders, Node):
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
     anew. `data` has what counts of the entries of its dataset and of those of the runs that it
-    starts from. How it is watched (`validate_every` epochs, `tensorboard`) changes no bit of its
-    weights.
+    starts from. A validation, each `validate_every` epochs, changes no bit of its weights.
     """
 
     kind: Literal["training"] = "training"
@@ -178,7 +177,6 @@ class TrainingNode(SeedFolders, Node):
     start: TrainedRun | None = None
     retrain: bool = False
     validate_every: PositiveInt | None = None
-    tensorboard: bool = False
 
     @model_validator(mode="after")
     def _counts_the_dataset_that_it_reads(self) -> TrainingNode:

@@ -82,9 +82,6 @@ class RunSettings(Strict):
         description="epochs between validations of a classifier or a segmenter in training; they "
         "change no bit of its weights",
     )
-    tensorboard: bool = Field(
-        False, description="write TensorBoard's events beside the log, where it is installed"
-    )
     resources: dict[Step, Resources] = {}
 
     def with_deltas(self, deltas: Iterable[RunSettings]) -> RunSettings:

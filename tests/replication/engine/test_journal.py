@@ -2,7 +2,6 @@ import errno
 import json
 import os
 import sys
-import types
 
 import pytest
 
@@ -92,32 +91,6 @@ def test_a_validation_is_an_entry_and_its_time_counts_in_no_speed(tmp_path, cloc
     assert [line["images_per_second"] for line in lines[::2]] == [640, 640]
     assert "step 200/400, epoch 2/4" in (shown := capsys.readouterr().err)
     assert shown.endswith("left, top1 71.25, top5 99\n")
-
-
-def test_tensorboard_gets_the_entries_where_it_is_installed(tmp_path, monkeypatch):
-    written = []
-
-    class SummaryWriter:
-        def __init__(self, folder, purge_step):
-            written.append((folder, purge_step))
-
-        def add_scalar(self, *told):
-            written.append(told)
-
-        def close(self):
-            written.append("closed")
-
-    installed = types.ModuleType("torch.utils.tensorboard")
-    monkeypatch.setitem(sys.modules, "torch.utils.tensorboard", installed)
-    with make(tmp_path, step=100, tensorboard=True) as journal:  # not installed
-        journal.record(150, 2.0, 1e-3)
-    installed.SummaryWriter = SummaryWriter
-    with make(tmp_path, step=100, tensorboard=True) as journal:
-        journal.record(150, 2.0, 1e-3)
-        journal.validated(150, {"top1": 71.25})
-    assert written[0] == (str(tmp_path / "events"), 101)  # hides what is written again
-    assert {("loss", 2.0, 150), ("lr", 1e-3, 150), ("validation/top1", 71.25, 150)} < {*written[1:]}
-    assert written[-1] == "closed"
 
 
 def test_a_process_that_does_not_lead_is_silent(tmp_path, capsys):

@@ -109,11 +109,11 @@ class _SegmentationLoop(RunFolder, Hook):
         self.per_epoch = max(1, run.dataset.train_images // size)
         self.checkpoint = team.from_lead(self.checkpoints.latest)
         first, self.state = self.checkpoints.load(self.checkpoint) if self.checkpoint else (0, None)
-        told = {"silent": not team.leads, "tensorboard": run.tensorboard}
+        silent = not team.leads
         with (
             tempfile.TemporaryDirectory(prefix="vitrail-") as config.work_dir,
             Interruption() as self.interruption,
-            Journal(run.folder, first, steps, self.per_epoch, size, **told) as self.journal,
+            Journal(run.folder, first, steps, self.per_epoch, size, silent=silent) as self.journal,
         ):
             team.together(lambda: check_layout(run.dataset, run.data_root))
             runner = self._runner(config)
