@@ -1,4 +1,4 @@
-"""``vitrail why``: where a cell's number comes from, and what a changed recipe would cost."""
+"""``vitrail why``: where a cell's number comes from."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from replication.commands.options import PricedDevice, Results, Runs, Scale, open_catalog
+from replication.commands.options import Results, Runs, Scale, open_catalog
 from vitrail.commands import say
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
@@ -30,17 +30,6 @@ def why(
         str | None,
         typer.Argument(metavar="COLUMN", help="The column's label, likewise.", show_default=False),
     ] = None,
-    changes: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="FIELD=VALUE",
-            help="Say what would be due, and what it would cost, if the cell's recipe had this "
-            "value at this scale; may be given several times. FIELD is a path in the recipe, such "
-            "as schedule.epochs; VALUE is YAML.",
-        ),
-    ] = None,
-    device: PricedDevice = None,
     as_json: Json = False,
     scale: Scale = None,
     runs: Runs = None,
@@ -54,13 +43,9 @@ def why(
 
     \b
     vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16
-    vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16 --set schedule.epochs=20
     """
-    from replication.commands.changes import price_changes, print_changes
     from replication.commands.origins import find_cell, origin_of, print_origin
 
-    if device and not changes:
-        raise VitrailError("--device is for the price of a change; add --set FIELD=VALUE")
     catalog = open_catalog(scale, runs, results)
     catalog.target(target)  # must exist, before its rows are asked for
     if row is None or column is None:
@@ -68,10 +53,7 @@ def why(
         raise VitrailError(f"why needs a row and a column of {target}; `{listing}` lists them")
     cell = find_cell(catalog, target, row, column)
     origin = origin_of(cell, catalog)
-    change = price_changes(cell, catalog, changes, device) if changes else None
     if as_json:
-        say(json.dumps({**origin, **({"changed": change} if change else {})}, indent=2))
-        return
-    print_origin(origin, cell)
-    if change:
-        print_changes(change)
+        say(json.dumps(origin, indent=2))
+    else:
+        print_origin(origin, cell)

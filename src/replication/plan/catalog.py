@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +44,6 @@ from replication.plan.paper import (
     ArtifactSpec,
     CellSpec,
     PaperInfo,
-    PaperScale,
     Printed,
     ShownColumn,
     read_reference,
@@ -61,7 +60,7 @@ from replication.plan.parts import (
 from replication.plan.recipe import short_hash
 from replication.plan.registration import digests_of, registered
 from replication.plan.resolution import PaperAtScale
-from replication.plan.schema import Delta, load
+from replication.plan.schema import load
 from replication.plan.searches import Standing
 from replication.plan.settings import (
     Resources,
@@ -87,8 +86,7 @@ class Paper(PaperAtScale):
         self.name = folder.name
         self._runs_root = catalog.runs_root
         self.info = load(PaperInfo, folder / "paper.yaml")
-        change = catalog.changes.get(self.name)
-        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root, change)
+        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
@@ -347,15 +345,10 @@ class Paper(PaperAtScale):
 
 
 class Catalog:
-    """All papers at one scale; every path that the graph uses comes from here.
+    """All papers at one scale; every path that the graph uses comes from here."""
 
-    `changes` are laid over what the papers of these names say of the scale.
-    """
-
-    def __init__(
-        self, root: Path, settings: Settings, changes: Mapping[str, PaperScale] | None = None
-    ) -> None:
-        self.root, self.settings, self.changes = root, settings, changes or {}
+    def __init__(self, root: Path, settings: Settings) -> None:
+        self.root, self.settings = root, settings
         self.scale = load_scale(root, settings.scale)
         if settings.extensions is not None:
             self.scale = self.scale.model_copy(update={"extensions": settings.extensions})
@@ -390,15 +383,10 @@ class Catalog:
                         "rename one"
                     )
 
-    def changed(self, paper: str, recipe: str, values: Delta) -> Catalog:
-        """Return the catalogue that there would be if a recipe had these values at this scale."""
-        change = PaperScale(recipes={recipe: values})
-        return Catalog(self.root, self.settings, {paper: change})
-
     def extended(self) -> Catalog:
         """Return the catalogue with the rows that the papers lack, whatever the scale says."""
         settings = self.settings.model_copy(update={"extensions": True})
-        return self if self.scale.extensions else Catalog(self.root, settings, self.changes)
+        return self if self.scale.extensions else Catalog(self.root, settings)
 
     @property
     def artifacts(self) -> Iterator[Artifact]:

@@ -38,7 +38,7 @@ class PaperAtScale:
     """What a paper's folder says at one scale.
 
     `recipes` and `claims` are as the paper has them, before any scale; `layers` are the files of
-    the scale, the later laid over the earlier, and a `change` that no file has over them all.
+    the scale, the later laid over the earlier.
     """
 
     def __init__(
@@ -47,7 +47,6 @@ class PaperAtScale:
         scale: Scale,
         datasets: Mapping[str, DatasetInfo],
         root: Path,
-        change: PaperScale | None = None,
     ) -> None:
         """Read the files, or raise VitrailError where one is wrong or names what there is not."""
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
@@ -66,8 +65,6 @@ class PaperAtScale:
             spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")
         claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
         self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
-        if change:
-            self.layers[Path("--set")] = change
         self.claims = tuple(
             claim.model_copy(update={"untested": self._untested(claim.id)}) for claim in claims
         )

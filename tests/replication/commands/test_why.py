@@ -7,7 +7,6 @@ import pytest
 from replication.commands.results import RECORDS, as_lines, published_folder, read_published
 from replication.evidence.comparison import read_cells
 from replication.ledger import read_record
-from replication.plan.catalog import load_catalog
 from replication.plan.schema import as_yaml, read_yaml
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
@@ -108,7 +107,7 @@ def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog
         assert line.strip() == f"{field.rpartition('.')[2]}: {value}"
 
 
-def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitrail, checkout):
+def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, checkout):
     """The scale has one epoch, the paper three."""
     path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     artifacts = read_yaml(path)
@@ -120,14 +119,11 @@ def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, vitr
     assert found["value"] == 3
     assert found["place"].startswith("configs/papers/tiny/recipes.yaml:")
     assert told["trainings"] == []
-    done = vitrail("why", "tiny_table1", "Plain", "Ratio", *SMOKE, "--set", "schedule.epochs=2")
-    assert done.code == 2
-    assert "at this scale only" in done.err
 
 
 def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
     make({"plain": [75.0, 76.0, 77.0]})
-    done = vitrail(*CELL, "--scale", "laptop", "--set", "schedule.epochs=2")
+    done = vitrail(*CELL, "--scale", "laptop")
     assert done.code == 0, done.err
     lines = done.out.splitlines()
     assert [line for line in lines if len(line) > 100] == []
@@ -253,120 +249,3 @@ def test_a_target_of_several_artifacts_has_no_cell(vitrail):
     assert done.code == 2
     assert "tiny_table1" in done.err
     assert "tiny_table2" in done.err
-
-
-def test_a_changed_recipe_makes_its_training_measurement_and_tables_due(asked, catalog):
-    told = asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=2")["changed"]
-    assert told["set"] == {"schedule.epochs": [1, 2]}
-    (folder,) = told["runs"]
-    assert folder.startswith("runs/tiny/mixup-")
-    assert folder != str(catalog().paper("tiny").run("mixup").folder)
-    assert (told["measurements"], told["artifacts"]) == (1, ["tiny_table1"])
-    low, high = told["training_hours"]
-    assert 0 < low <= high
-
-
-@pytest.mark.parametrize(
-    ("known", "where", "indent"),
-    [
-        (None, "write at the end of", ""),
-        ({"plain": {"label_smoothing": 0.1}}, "write as the last line under recipes: in", "  "),
-        (
-            {"published": {"label_smoothing": 0.1}},
-            "write into the entry 'published' under recipes: in",
-            "    ",
-        ),
-    ],
-)
-def test_what_is_said_to_be_written_makes_the_change_that_was_priced(
-    asked, vitrail, checkout, known, where, indent
-):
-    """Taken literally: the runs that are due are those of the plan of the edited file."""
-    file = checkout / "configs" / "papers" / "tiny" / "scales" / "smoke.yaml"
-    scale = {key: value for key, value in read_yaml(file).items() if key != "recipes"}
-    scale |= {"artifacts": ["*"]}
-    file.write_text(as_yaml(scale | ({"recipes": known} if known else {})))
-    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
-    write = told["to_write"]
-    assert (write["where"], write["file"]) == (where, str(file.relative_to(checkout)))
-    assert write["also"] == []
-    with file.open("a") as text:
-        text.writelines(f"{indent}{line}\n" for line in write["lines"])
-    folder = str(load_catalog(scale="smoke").paper("tiny").run("published").folder)
-    assert [*told["runs"]] == [folder]
-    planned = json.loads(vitrail("plan", "tiny_table2", *SMOKE, "--json").out)
-    assert planned["training_hours"]["to_do"] == pytest.approx(told["training_hours"])
-    assert planned["evaluation_hours"]["to_do"] == pytest.approx(told["evaluation_hours"])
-
-
-def test_scales_that_extend_the_file_to_edit_are_named(asked, checkout):
-    other = checkout / "configs" / "papers" / "tiny" / "scales" / "laptop.yaml"
-    other.write_text("extends: smoke\n" + other.read_text())
-    told = asked("tiny_table2", "Published", "Top-1", "--set", "schedule.epochs=2")["changed"]
-    assert told["to_write"]["also"] == ["laptop"]
-
-
-def test_twice_the_epochs_cost_twice_the_hours(asked):
-    cell = ("tiny_table1", "Mixup", "Top-1")
-    once, twice = (
-        asked(*cell, "--set", f"schedule.epochs={n}", "--set", "ema_decay=0.5")["changed"]
-        for n in (2, 4)
-    )
-    assert twice["training_hours"] == pytest.approx([2 * hours for hours in once["training_hours"]])
-    assert twice["evaluation_hours"] == pytest.approx(once["evaluation_hours"])
-
-
-def test_what_starts_from_the_weights_of_a_changed_recipe_is_due_too(asked, fine_tuning):
-    told = asked("tiny_table1", "Plain", "Top-1", "--set", "optimizer.lr=0.5")["changed"]
-    names = [folder.rpartition("/")[2].rpartition("-")[0] for folder in told["runs"]]
-    assert sorted(names) == ["again", "plain", "tuned"]  # "again" had the run of "plain"
-    assert told["artifacts"] == ["tiny_table1", "tiny_table2"]
-
-
-def test_nothing_is_due_for_the_value_that_a_recipe_has(asked):
-    told = asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=1")["changed"]
-    assert (told["runs"], told["measurements"], told["artifacts"]) == ({}, 0, [])
-    assert told["training_hours"] == [0, 0]
-
-
-def test_asking_changes_nothing(asked, checkout):
-    def files():
-        return {path: path.read_bytes() for path in checkout.rglob("*") if path.is_file()}
-
-    before = files()
-    asked("tiny_table1", "Mixup", "Top-1", "--set", "schedule.epochs=2")
-    assert files() == before
-
-
-@pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        ("schedule.epoch=2", "did you mean 'epochs'?"),
-        ("schedul.epochs=2", "did you mean 'schedule'?"),
-        ("schedule.epochs=many", "schedule.epochs"),
-        ("schedule=2", "schedule"),
-        ("data.dataset.name=digits", "data.dataset"),
-        ("data.dataset=digit", "digit"),
-        ("optimizer.name=[", "not valid YAML"),
-        ("task=classifying", "did you mean 'classification'?"),
-        ("schedule.epochs", "write a field and its value"),
-        (".epochs=2", "write a field and its value"),
-    ],
-)
-def test_a_wrong_change_is_refused_in_one_sentence(vitrail, change, said):
-    done = vitrail(*CELL, *SMOKE, "--set", change)
-    assert done.code == 2
-    assert said in done.err
-    assert len(done.err.splitlines()) == 1
-
-
-def test_a_cell_without_recipe_has_none_to_change(vitrail):
-    done = vitrail("why", "tiny_table1", "Plain", "Ratio", *SMOKE, "--set", "schedule.epochs=2")
-    assert done.code == 2
-    assert "measures no recipe" in done.err
-
-
-def test_a_device_is_for_a_price(vitrail):
-    done = vitrail(*CELL, *SMOKE, "--device", "a100")
-    assert done.code == 2
-    assert "--set" in done.err
