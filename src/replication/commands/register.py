@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated
 
 import typer
 
 from replication.commands.options import Scale, open_catalog
-from replication.commands.power import Known
 from vitrail.commands import count, say
 from vitrail.commands.app import command
 
@@ -22,11 +20,11 @@ def register(
         ),
     ] = None,
     scale: Scale = None,
-    known: Known = "study",
 ) -> None:
     """Fix a scale's claims before its runs begin.
 
-    Writes claims, margins, recipes, datasets and seeds into claims.lock, with the time.
+    Writes a digest of each claim's margin, recipes, datasets and seeds into registrations.csv of
+    its paper, with the time.
 
     A claim that changes afterwards, or whose models were trained before, is exploratory in the
     report; the others are confirmatory. What is registered and unchanged keeps its time.
@@ -34,16 +32,11 @@ def register(
     \b
     vitrail register --scale study
     """
-    from replication.commands.power import powers
-    from replication.plan.registration import LOCK
-    from replication.plan.registration import register as lock
+    from replication.plan import registration
 
     catalog = open_catalog(scale)
     for name in papers or catalog.papers:
         paper = catalog.paper(name)
-        sees = {
-            claim.claim.partition("/")[2]: None if math.isnan(claim.sees) else round(claim.sees, 4)
-            for claim in powers(catalog, paper, known)
-        }
-        new = lock(paper.folder, catalog.scale.name, paper.digests, sees)
-        say(f"{paper.folder / LOCK}: {count(len(new), 'claim')} new or changed")
+        new = registration.register(paper.folder, catalog.scale.name, paper.digests)
+        place = paper.folder / registration.REGISTRATIONS
+        say(f"{place}: {count(len(new), 'claim')} new or changed")

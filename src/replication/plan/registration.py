@@ -1,100 +1,100 @@
-"""Which claims were fixed before their runs began: ``claims.lock`` in a paper's folder.
+"""Which claims were fixed before their runs began: ``registrations.csv`` in a paper's folder.
 
 ``vitrail register`` writes there, for each empirical claim at a scale, a digest of all that decides
 its verdict but the outcome, with the time. A claim whose digest is another by now, or whose models
-began to be trained before that time, is exploratory; the others are confirmatory.
+began to be trained before that time, is exploratory; the others are confirmatory. The commit of a
+registration is that of its lines.
 """
 
 from __future__ import annotations
 
-import json
+import csv
+import io
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from replication.plan.claims import Claim
 from replication.plan.recipe import short_hash
-from replication.plan.schema import Strict, parse
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
     from replication.plan.parts import Artifact, Cell
 
-LOCK = "claims.lock"
+REGISTRATIONS = "registrations.csv"
 
 
-class Registered(Strict):
-    """A claim as it was registered: what decides it, when, and the effect that it can show.
+class Registered(NamedTuple):
+    """A claim as it was registered at a scale: when (UTC, ISO 8601), and what decides it."""
 
-    `sees` is the half-width of the interval that is expected at this scale, None where no result
-    tells the spread; it decides nothing.
-    """
-
+    scale: str
+    claim: str
+    registered: str
     digest: str
-    at: str
-    sees: float | None = None
 
 
-class Lock(Strict):
-    """``claims.lock``: the registered claims by scale and id."""
-
-    scales: dict[str, dict[str, Registered]] = {}
-
-
-def read_lock(folder: Path) -> Lock:
-    """Read the lock of a paper; one without claims where there is none.
+def read_registrations(folder: Path) -> list[Registered]:
+    """Read the registered claims of a paper at all scales; none where there is no file.
 
     Raises:
-        VitrailError: the file is damaged.
+        VitrailError: the file cannot be read, or has other columns than `Registered`.
     """
-    path = folder / LOCK
+    path = folder / REGISTRATIONS
+    if not path.is_file():
+        return []
     try:
-        text = path.read_text(encoding="utf-8")
-    except FileNotFoundError:
-        return Lock()
-    except OSError as error:
-        raise VitrailError(f"cannot read {path}: {error.strerror or error}") from None
-    try:
-        return parse(Lock, json.loads(text), str(path))
-    except (ValueError, RecursionError) as error:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file, strict=True)
+            if tuple(next(reader, ())) != Registered._fields:
+                raise ValueError(f"its columns are not {', '.join(Registered._fields)}")
+            rows = [Registered._make(row) for row in reader]
+        if cut := [row for row in rows if not all(row)]:
+            raise ValueError(f"a field is empty in the line of claim '{cut[0].claim}'")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
         raise VitrailError(
             f"cannot read {path} ({first_line(error)}); restore it with git checkout"
         ) from None
+    return rows
 
 
-def register(
-    folder: Path, scale: str, digests: Mapping[str, str], sees: Mapping[str, float | None]
-) -> list[str]:
-    """Write a paper's claims into its lock; return the ids of those that are new or changed.
+def register(folder: Path, scale: str, digests: Mapping[str, str]) -> list[str]:
+    """Write a paper's claims at a scale; return the ids of those that are new or changed.
 
     A claim that is there with its digest keeps its time, and one that is not given is left out.
     """
-    lock = read_lock(folder)
-    before = lock.scales.get(scale, {})
+    known = read_registrations(folder)
+    before = {row.claim: row for row in known if row.scale == scale}
     now = datetime.now(UTC).isoformat(timespec="seconds")
-    claims = {
-        name: before[name]
-        if name in before and before[name].digest == digest
-        else Registered(digest=digest, at=now, sees=sees.get(name))
+    new = [
+        name
         for name, digest in digests.items()
-    }
-    written = Lock(scales={**lock.scales, scale: claims}).model_dump(mode="json")
-    write_atomically(folder / LOCK, json.dumps(written, indent=1) + "\n")
-    return [name for name, claim in claims.items() if claim != before.get(name)]
+        if name not in before or before[name].digest != digest
+    ]
+    rows = [row for row in known if row.scale != scale]
+    rows += [
+        Registered(scale, name, now, digest) if name in new else before[name]
+        for name, digest in digests.items()
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([Registered._fields, *rows])
+    write_atomically(folder / REGISTRATIONS, text.getvalue())
+    return new
 
 
 def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str, str] | None:
-    """The time of each claim that has the digest it was registered with; None without a lock.
+    """The time of each claim that has the digest it was registered with.
+
+    None where nothing is registered at the scale.
 
     Raises:
-        VitrailError: the lock is damaged.
+        VitrailError: as `read_registrations`.
     """
-    known = read_lock(folder).scales.get(scale)
-    if known is None:
+    known = [row for row in read_registrations(folder) if row.scale == scale]
+    if not known:
         return None
-    return {name: claim.at for name, claim in known.items() if digests.get(name) == claim.digest}
+    return {row.claim: row.registered for row in known if digests.get(row.claim) == row.digest}
 
 
 def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> dict[str, str]:

@@ -1,12 +1,12 @@
 """What was fixed before a run stays confirmatory, and what is changed after it does not."""
 
-import json
+import csv
 
 import pytest
 
 from replication.plan import registration
 from replication.plan.catalog import load_catalog
-from replication.plan.registration import LOCK, read_lock
+from replication.plan.registration import REGISTRATIONS, Registered, read_registrations
 from vitrail.errors import VitrailError
 
 LONG_AGO = "2020-01-01T00:00:00+00:00"
@@ -20,8 +20,8 @@ def paper(small_checkout):
     return lambda: load_catalog(small_checkout, scale="full").paper("template")
 
 
-def register(paper, sees):
-    return registration.register(paper.folder, paper.scale.name, paper.digests, sees)
+def register(paper):
+    return registration.register(paper.folder, paper.scale.name, paper.digests)
 
 
 def change(paper, file, old, new):
@@ -37,30 +37,26 @@ def empirical(paper):
 
 def put_back(paper):
     """Let the claims have been registered long ago."""
-    path = paper().folder / LOCK
-    content = json.loads(path.read_text())
-    for claim in content["scales"]["full"].values():
-        claim["at"] = LONG_AGO
-    path.write_text(json.dumps(content))
+    rows = [row._replace(registered=LONG_AGO) for row in read_registrations(paper().folder)]
+    with (paper().folder / REGISTRATIONS).open("w", newline="") as file:
+        csv.writer(file).writerows([Registered._fields, *rows])
 
 
-def test_without_a_lock_nothing_is_registered(paper):
+def test_without_a_file_nothing_is_registered(paper):
     assert paper().registered is None
 
 
-def test_every_empirical_claim_is_registered_with_the_effect_that_it_can_show(paper):
+def test_every_empirical_claim_is_registered(paper):
     names = empirical(paper)
     assert names
-    assert set(register(paper(), dict.fromkeys(names, 1.25))) == names
+    assert set(register(paper())) == names
     assert paper().registered.keys() == names
-    known = read_lock(paper().folder).scales["full"]
-    assert {claim.sees for claim in known.values()} == {1.25}
 
 
 def test_what_is_unchanged_keeps_its_time(paper):
-    register(paper(), {})
+    register(paper())
     put_back(paper)
-    assert register(paper(), {}) == []
+    assert register(paper()) == []
     assert set(paper().registered.values()) == {LONG_AGO}
 
 
@@ -76,28 +72,45 @@ def test_a_changed_recipe_or_margin_ends_the_registration_until_it_is_registered
     paper, file, old, new
 ):
     names = empirical(paper)
-    register(paper(), {})
+    register(paper())
     put_back(paper)
     change(paper, file, old, new)
     changed = names - paper().registered.keys()
     assert changed
-    assert set(register(paper(), {})) == changed
+    assert set(register(paper())) == changed
     assert all(paper().registered[name] > LONG_AGO for name in changed)
 
 
 def test_words_do_not_count(paper):
-    register(paper(), {})
+    register(paper())
     before = paper().registered
     change(paper, "claims.yaml", "statement: ", "statement: In other words, ")
     assert paper().registered == before
 
 
 def test_a_scale_has_its_own(paper, small_checkout):
-    register(paper(), {})
-    assert load_catalog(small_checkout, scale="laptop").paper("template").registered is None
+    register(paper())
+    laptop = load_catalog(small_checkout, scale="laptop").paper("template")
+    assert laptop.registered is None
+    full = read_registrations(paper().folder)
+    register(laptop)
+    assert full == [row for row in read_registrations(paper().folder) if row.scale == "full"]
 
 
-def test_a_damaged_lock_is_refused(paper):
-    (paper().folder / LOCK).write_text("{")
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda text: text.replace("digest", "hash"),
+        lambda text: text[: text.rindex(",")],
+        lambda text: text[: text.rindex(",") + 1],
+        lambda text: text + '"',
+        lambda text: "",
+    ],
+    ids=["columns", "field", "empty field", "quote", "empty"],
+)
+def test_a_damaged_file_is_refused(paper, damage):
+    register(paper())
+    path = paper().folder / REGISTRATIONS
+    path.write_text(damage(path.read_text()))
     with pytest.raises(VitrailError, match="restore it with git checkout"):
         print(paper().registered)
