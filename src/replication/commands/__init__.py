@@ -2,6 +2,6 @@
 
 MODULES = (
     *("plan", "doctor", "show", "why", "status", "verify", "publish", "curves", "search"),
-    *("power", "register"),
+    "register",
     "steps",
 )

@@ -155,21 +155,6 @@ def adjusted(p: pd.Series) -> pd.Series:
     return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
 
 
-def sides_of(
-    claims: Sequence[Claim], tables: Tables, artifacts: Mapping[str, RenderingNode]
-) -> dict[str, dict[str, tuple[Side, Side]]]:
-    """Both sides of each claim by its id, in every row of which they are measured."""
-    measured, cells = _by_cell(tables), _declared(artifacts)
-    return {
-        claim.id: {
-            row: (left, right)
-            for row, (left, right) in _sides(claim, measured, cells).items()
-            if left and right
-        }
-        for claim in claims
-    }
-
-
 def _by_cell(tables: Tables) -> dict[Key, dict[Any, Any]]:
     return {
         (name, cell["row"], cell["column"]): cell

@@ -7,7 +7,7 @@ import pytest
 
 COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish"]
 STEPS = ["run", "fetch", "fetch-weights", "serve"]
-ALL = [*COMMANDS, "curves", "search", "power", "register", "audit", "pshap", "mmseg"]
+ALL = [*COMMANDS, "curves", "search", "register", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
 
 
