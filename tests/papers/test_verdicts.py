@@ -302,3 +302,28 @@ def test_an_independent_judge_gives_the_published_verdicts(scale, name):
     published = paper.published["status"].reindex(found.index)
     differing = found["status"][found["status"] != published]
     assert differing.to_dict() == {}
+
+
+@pytest.mark.parametrize("scale", SCALES)
+def test_models_differ_from_themselves_under_other_seeds_as_often_as_chance_has_it(scale):
+    """A control of the intervals: the first half of a model's seeds against the second half.
+
+    A number that several cells show counts once, and fewer than four seeds are no two spreads.
+    """
+    numbers = set()
+    for file in (ROOT / "results" / "published" / scale).glob("*/*.csv"):
+        if file.name != "training_logs.csv":
+            cells = pd.read_csv(file, keep_default_na=False, dtype=str)
+            known = cells[["recipe_hash", "metric", "dataset", "by_seed"]]
+            numbers |= set(known[cells["recipe_hash"] != ""].itertuples(index=False, name=None))
+    seeds = [np.array(by_seed.split(), float) for *_, by_seed in numbers]
+    halves = [np.array_split(values, 2) for values in seeds if len(values) >= 4]
+    # Of two constant halves Welch's test has no p-value, and they differ where their means do.
+    differing = [
+        scipy.stats.ttest_ind(one, other, equal_var=False).pvalue < 0.05
+        if one.std() or other.std()
+        else one.mean() != other.mean()
+        for one, other in halves
+    ]
+    assert sum(differing) <= scipy.stats.binom.ppf(0.99, len(halves), 0.05)
+    assert len(halves) >= 100 or scale not in ("study", "later")

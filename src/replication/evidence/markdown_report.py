@@ -91,15 +91,7 @@ def controls_of(results: Results) -> str:
     """What became of the controls, in a sentence."""
     counted = count_papers(results.papers)["control"]
     total, held = sum(counted.values()) - counted["not run"], counted["held"]
-    told = f"Controls: {held} of {total} as expected."
-    compared, differing = results.twice
-    if not compared:
-        return told
-    judged = "as chance has it" if results.twice.is_expected else "more than chance has it"
-    return (
-        f"{told} Of {compared} trained models compared with themselves under other seeds, "
-        f"{differing} seem to differ, {judged} (one in twenty)."
-    )
+    return f"Controls: {held} of {total} as expected."
 
 
 def _headlines(results: Results) -> str:

@@ -14,7 +14,6 @@ from replication.evidence.claims import COLUMNS as CLAIM_COLUMNS
 from replication.evidence.claims import STATUSES, WORST_FIRST, evaluate
 from replication.evidence.comparison import COLUMNS, read_cells
 from replication.evidence.numbers import Table, short_commit, table_of
-from replication.evidence.twice import Twice, against_themselves
 from replication.ledger import Record, read_record
 from replication.plan.claims import KINDS
 from replication.plan.nodes import RenderingNode, ReportedPaper, ReportNode, TrainingNode
@@ -79,16 +78,12 @@ class PaperResults:
 
 @dataclass(frozen=True)
 class Results:
-    """All that the report of a scale says.
-
-    `circumstances` are devices, datasets and so on; `twice` compares each model with itself.
-    """
+    """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
 
     node: ReportNode
     papers: Sequence[PaperResults]
     cost: Cost
     circumstances: Mapping[str, str]
-    twice: Twice
 
     @property
     def claims(self) -> pd.DataFrame:
@@ -152,7 +147,7 @@ def results_of(
         path for own in nodes.values() for node in own.values() for path in node.measurements
     )
     cost = cost_of(dict.fromkeys((*node.trainings, *measured)), record)
-    return Results(node, papers, cost, _circumstances(tables, cost), against_themselves(tables))
+    return Results(node, papers, cost, _circumstances(tables, cost))
 
 
 def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
