@@ -4,8 +4,7 @@ docs/targets.md lists what Snakemake makes. docs/equations/ has a page for each 
 `tools.equations`. docs/stand-ins.md has a section for each dataset that
 replaces another at laptop scale: for which one and in which paper, what its code says of it, and
 eight of its images. Only papers with published results at laptop scale are documented. A test fails
-where a page is not what registry, code and scales say. The numbers of the published cross table
-that `vitrail audit` shows go to the library (`vitrail.cross.placing`).
+where a page is not what registry, code and scales say.
 """
 
 from __future__ import annotations
@@ -20,20 +19,17 @@ from typing import Any
 
 from PIL import Image
 
-from replication.commands.results import published_folder, published_papers
-from replication.evidence.comparison import read_cells
+from replication.commands.results import published_papers
 from replication.evidence.tables import markdown_escape, pipe_table
 from replication.plan.catalog import Catalog, load_catalog
 from replication.plan.datasets import DatasetInfo
 from tools import equations
-from vitrail.cross import placing
 from vitrail.errors import exit_on_error
 from vitrail.images.opening import build
 from vitrail.naming import import_function
 
 STAND_INS = Path("docs") / "stand-ins.md"
 TARGETS = Path("docs") / "targets.md"
-ROWS = Path("src") / "vitrail" / "cross" / placing.PUBLISHED.name
 ABOUT_TARGETS = """\
 # Targets
 
@@ -61,8 +57,6 @@ paper's: a verdict on a stand-in is about it and the small models that are train
 
 Each picture shows eight test images.
 """
-SCALES_OF_ROWS = ("workstation-imagenet", "study")
-"""Those of which the first that is published has the rows that an audit is placed among."""
 SAMPLES = 8
 SIDE = 96  # of a shown image, in pixels
 GAP = 6
@@ -127,22 +121,6 @@ def stand_ins_page(catalog: Catalog) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def published_rows(root: Path = Path()) -> str | None:
-    """Return the columns of the published cross table that an audit measures, as CSV, or None.
-
-    Raises:
-        VitrailError: as `load_catalog` does, or the published file is damaged.
-    """
-    for scale in SCALES_OF_ROWS:
-        path = published_folder(load_catalog(root, scale=scale)) / "cross" / "table.csv"
-        if path.is_file():
-            cells = read_cells(path).dropna(subset="measured")
-            cells = cells[cells["column"].isin(placing.COLUMNS.values())]
-            written = cells.rename(columns={"measured": "value"})[[*placing.FIELDS]]
-            return written.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return None
-
-
 def description(info: DatasetInfo, datasets: Mapping[str, DatasetInfo]) -> str:
     """What the code says of the function that opens a dataset, and with which arguments.
 
@@ -195,8 +173,6 @@ def main() -> None:
     for path, page in equations.pages(catalog).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(page, encoding="utf-8")
-    if rows := published_rows():
-        ROWS.write_text(rows, encoding="utf-8")
     wanted = {folder / f"{name}.png" for name in stand_ins(catalog)}
     for path in wanted:
         picture(catalog.datasets[path.stem]).save(path, optimize=True)

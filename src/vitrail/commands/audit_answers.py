@@ -2,8 +2,7 @@
 
 Each answer begins with yes or no and the limit between the two, and stands on rows of the audit.
 Beside it stands a yardstick: what a paper prints for models on ImageNet, or what a model keeps by
-its construction. A last paragraph says where the numbers lie among the families of the cross table,
-if that is published.
+its construction.
 """
 
 from __future__ import annotations
@@ -16,7 +15,6 @@ from typing import Any
 from scipy.stats import norm
 
 from vitrail.commands import count
-from vitrail.cross.placing import Place, place
 
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
@@ -62,7 +60,6 @@ class Seen:
 def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
     """Yield a paragraph for each question that the measured `parts`, by name, can answer."""
     yield from _warning(seen)
-    places: dict[str, Place | None] = {}
     if rows := _rows(parts["Circular shifts"]):
         two, worst = [row for row in rows if row["quantity"] == "prediction stays"]
         (change,) = [row for row in rows if "largest difference" in row["quantity"]]
@@ -72,7 +69,6 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             f"the same prediction under two circular shifts, {worst['value']:.4g} % under all of "
             f"16. {_printed('C-Cons.')}."
         )
-        places["circular shifts"] = place("C-Cons.", two["value"])
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
         yield (
@@ -80,7 +76,6 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             f"{_measured(crops)} have the same prediction in two crops. {_printed('S-Cons.')}, so "
             "no model of that paper is consistent in this test."
         )
-        places["crops"] = place("S-Cons.", crops["value"])
     if rows := _rows(parts["Turns and mirrors"]):
         together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
         kept = together.pop("prediction stays")
@@ -91,7 +86,6 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             "prediction in all eight views. A D8 model of the octic paper keeps all predictions "
             "by its construction."
         )
-        places["turns and mirrors"] = place("turns", kept["value"])
     if rows := _rows(parts["P-SHAP"]):
         share = rows[0]
         over = count(len(seen.predicted), "image")
@@ -102,8 +96,6 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             f"prediction that is due to position: {share['value']:.2g}{_interval(share)}, over "
             f"{over}. For a ViT-Ti trained on ImageNet it is about 0.2 (position, Appendix H)."
         )
-        places["P-SHAP"] = place("P-SHAP", share["value"])
-    yield from _placed(places)
 
 
 def _warning(seen: Seen) -> Iterator[str]:
@@ -116,17 +108,6 @@ def _warning(seen: Seen) -> Iterator[str]:
             "its prediction whatever is done to an image. If the images are of several classes, "
             "check the weights, and the mean, standard deviation and size that the model expects."
         )
-
-
-def _placed(places: Mapping[str, Place | None]) -> Iterator[str]:
-    """Say where numbers lie in the cross table, if they have a place there."""
-    found = {what: place for what, place in places.items() if place}
-    if found:
-        models = next(iter(found.values())).models
-        smaller = ", ".join(
-            f"{what} {place.smaller} of {place.others}" for what, place in found.items()
-        )
-        yield (f"How many models of the cross table ({models}) have a smaller number: {smaller}.")
 
 
 def _rows(part: Part) -> list[Row]:

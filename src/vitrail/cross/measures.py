@@ -1,8 +1,8 @@
 """A row of the cross table: one trained model, put to the tests of all four papers.
 
-`vitrail audit` measures with the same functions, so its numbers may be placed among the table's
-rows (`vitrail.cross.placing`). The one idea: a test that is not defined for a model is refused by
-the measure itself, in a sentence. `invariances` keeps the sentence beside the empty value.
+`vitrail audit` measures with the same functions. The one idea: a test that is not defined for a
+model is refused by the measure itself, in a sentence. `invariances` keeps the sentence beside the
+empty value.
 """
 
 from __future__ import annotations

@@ -124,7 +124,6 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
         "replication.engine.objective",  # of papers that bring a training of their own
         "replication.engine.weights",  # fetches published weights
         "vitrail.__main__",
-        "vitrail.cross.placing",  # places an audit's numbers among published ones
         "vitrail.measures.floors",  # judges pixels before a search
         "vitrail.recipes",  # types, imported for the type checker alone
         "vitrail.segmentation.tools",

@@ -15,17 +15,10 @@ from vitrail.commands.audit_answers import (
     answers,
 )
 from vitrail.commands.audit_parts import KEPT
-from vitrail.cross import placing
 
 MEASURED = ("Circular shifts", "Standard shifts", "Turns and mirrors", "P-SHAP")
 TWO = "circular, two shifts"
 SEEN = Seen([0, 1] * 6, labelled=True, all_taken=False)
-
-
-@pytest.fixture(autouse=True)
-def without_a_cross_table(tmp_path, monkeypatch):
-    monkeypatch.setattr(placing, "PUBLISHED", tmp_path / "published.csv")
-    return placing
 
 
 def told(seen=SEEN, **rows):
@@ -139,21 +132,6 @@ def test_a_model_that_predicts_one_class_is_told(others, warned):
     first, *_ = told(seen, Circular_shifts=shifts(100, 100, 100, change=0))
     assert first.startswith("Take care: of 100 images the model predicts one class") == warned
     assert (f"number 7, for {100 - others}." in first) == warned
-
-
-def test_a_place_in_the_cross_table_is_told_once(without_a_cross_table):
-    rows = [("a", 50), ("b", 90)]
-    lines = [f"study,{row},Shifted / circular,{value}" for row, value in rows]
-    lines += [f"study,{row},Shifted / crops,{value}" for row, value in rows]
-    without_a_cross_table.PUBLISHED.write_text("\n".join(["scale,row,column,value", *lines]))
-    *_, last = told(
-        Circular_shifts=shifts(75, 50, 12),
-        Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", 95, 12)],
-    )
-    assert last.startswith(
-        "How many models of the cross table (scale study: small models on images"
-    )
-    assert last.endswith("have a smaller number: circular shifts 1 of 2, crops 2 of 2.")
 
 
 def test_what_was_not_measured_has_no_answer():
