@@ -1,4 +1,4 @@
-r"""What images that repeat themselves, and photographs, do to the selections when they are shifted.
+"""What images that repeat themselves, and others, do to the selections when they are shifted.
 
 Two grids of an image may hold the same tokens, so that their energies are equal and rounding errors
 would decide (`vitrail.shift.polyphase`). The registered models of the paper's sizes, untrained and
@@ -8,20 +8,6 @@ a logit, and the largest change, over the largest logit. It was measured on this
 simulated device that rounds a token by its place, as tensor cores and Winograd convolutions may.
 
     python -m benchmarks.shift_ties --output benchmarks/shift_ties.csv
-
-With a folder of photographs, such as Oxford Flowers-102's, it counts instead how often grids score
-so alike that the rule for ties decides between them: that one counts scores that differ by no more
-than `vitrail.shift.polyphase.TIE` of the largest as equal, and no longer asks the paper's equations
-which of them is larger. Only choices up to the anchor have such a rule. Each photograph, its short
-side resized to the model's image size and its centre cut out, passes through the models with one
-block in each stage. For every choice the gap of the best two scores is taken, relative to the
-largest. The table has, for each family and selection, the number of choices whose gap is zero
-(which the rule always decided), and above zero and within 1e-6 and 1e-5, and the photographs with
-such a choice. `at_the_limit` has the scores that differ from the largest by `TIE` but for 5e-8 of
-it, about what rounding by place changes: there it depends on the shift whether they count as equal.
-
-    python -m benchmarks.shift_ties --photographs data/flowers102/flowers-102/jpg \
-        --data Flowers-102 --output benchmarks/shift_near_ties.csv
 """
 
 from __future__ import annotations
@@ -31,7 +17,6 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import vitrail.models  # noqa: F401  (before timm, as it repairs an import of torchvision)
 
@@ -39,14 +24,11 @@ import vitrail.models  # noqa: F401  (before timm, as it repairs an import of to
 import pandas as pd
 import timm
 import torch
-from PIL import Image, ImageOps
 from torch import Tensor, nn
-from torchvision.transforms.functional import pil_to_tensor
 
 from tests.vitrail.shift.devices import RoundsByPlace
 from vitrail.images.photos import photo_centre, photo_crops
 from vitrail.provenance import provenance
-from vitrail.shift import polyphase, windows
 from vitrail.shift.torus import roll_image
 
 SWIN = {"embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 4, 8)}
@@ -65,8 +47,6 @@ DEVICES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
     "as it is": nullcontext,
     "rounds by place": RoundsByPlace,
 }
-PARTS = (1e-6, 1e-5)
-AT_THE_LIMIT = 5e-8
 
 
 def stripes(side: int, count: int) -> Tensor:
@@ -124,10 +104,10 @@ IMAGES: dict[str, Callable[[int, int], Tensor]] = {
 }
 
 
-def build(family: str, selection: str, **options: Any) -> tuple[nn.Module, int]:
+def build(family: str, selection: str) -> tuple[nn.Module, int]:
     """Return an untrained model of a family, of the paper's width, and the side of its images."""
     torch.manual_seed(0)
-    model = timm.create_model(FAMILIES[family][0], selection=selection, num_classes=10, **options)
+    model = timm.create_model(FAMILIES[family][0], selection=selection, num_classes=10)
     return model.eval(), model.default_cfg["input_size"][-1]
 
 
@@ -154,53 +134,12 @@ def changes(family: str, selection: str, count: int, shifts: int) -> Iterator[di
             }
 
 
-def photograph(path: Path, side: int) -> Tensor:
-    """Return the centre of a photograph, ``(3, side, side)``, from -2 to 2."""
-    with Image.open(path) as image:
-        cut = ImageOps.fit(image.convert("RGB"), (side, side), Image.Resampling.BICUBIC)
-    return (pil_to_tensor(cut) / 255 - 0.5) / 0.25
-
-
-def near_ties(family: str, selection: str, paths: list[Path], batch: int) -> dict[str, Any]:
-    """Count the choices of a model of which the best two scores are close, over photographs."""
-    model, side = build(family, selection, depths=(1,) * (3 if family == "A-CvT" else 4))
-    settle, gaps = polyphase.settle, []
-
-    def spy(scores: Tensor, ties: Tensor) -> Tensor:
-        if scores[0].numel() > 1:
-            best = scores.flatten(1).sort(dim=1, descending=True).values.double()
-            gaps[-1].append((best[:, :1] - best[:, 1:]) / best[:, :1])  # of all but the best
-        return settle(scores, ties)
-
-    with (
-        mock.patch.object(polyphase, "settle", spy),
-        mock.patch.object(windows, "settle", spy),
-        torch.inference_mode(),
-    ):
-        for start in range(0, len(paths), batch):
-            gaps.append([])
-            model(torch.stack([photograph(path, side) for path in paths[start : start + batch]]))
-    every = [torch.cat(choice) for choice in zip(*gaps, strict=True)]  # (photographs, grids - 1)
-    gap = torch.stack([choice[:, 0] for choice in every], dim=1)  # (photographs, choices)
-    counts = {"choices": gap.numel(), "equal": int((gap == 0).sum())}
-    for part in PARTS:
-        near = (gap > 0) & (gap <= part)
-        counts[f"within_{part:g}"] = int(near.sum())
-        counts[f"photographs_within_{part:g}"] = int(near.any(dim=1).sum())
-    limit = [((choice - polyphase.TIE).abs() <= AT_THE_LIMIT).any(dim=1) for choice in every]
-    counts["at_the_limit"] = int(torch.stack(limit).sum())
-    return {"model": family, "selection": selection, "photographs": len(paths), **counts}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--photographs", type=Path, help="a folder with JPEG files")
-    parser.add_argument("--data", help="the name of the photographs")
-    parser.add_argument("--images", type=int, help="by default 4 of each kind, or 300 photographs")
+    parser.add_argument("--images", type=int, default=4, help="of each kind")
     parser.add_argument("--shifts", type=int, default=2, help="of each image")
-    parser.add_argument("--batch-size", type=int, default=20, help="of photographs")
     parser.add_argument("--output", type=Path, help="where to write the CSV")
     args = parser.parse_args()
 
@@ -208,13 +147,7 @@ def main() -> None:
     rows: list[dict[str, Any]] = []
     for family in FAMILIES:
         for selection in SELECTIONS:
-            if args.photographs is None:
-                rows.extend(changes(family, selection, args.images or 4, args.shifts))
-            else:
-                every, count = sorted(args.photographs.glob("*.jpg")), args.images or 300
-                paths = [every[i * len(every) // count] for i in range(count)]
-                row = near_ties(family, selection, paths, args.batch_size)
-                rows.append({**row, "data": args.data})
+            rows.extend(changes(family, selection, args.images, args.shifts))
             table = pd.DataFrame(rows)
             print(table.to_string(), flush=True)
             table = table.assign(

@@ -1,47 +1,58 @@
 """What the choice of grids, and a position off Fourier phases, meet in real photographs; ours.
 
-Neither needs a trained model: margins are those of untrained models of the papers' size, and the
+Neither needs a trained model: choices are those of untrained models of the papers' size, and the
 spectra are those of the photographs themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torchvision.transforms import functional
 
 from vitrail.images.transforms import normalization
 from vitrail.measures.architecture import architectures
 from vitrail.measures.context import Context, Values
-from vitrail.measures.margins import selection_margins
-from vitrail.measures.photographs import centres, photographs
+from vitrail.measures.margins import SelectionMargins, selection_margins
+from vitrail.measures.photographs import Photographs, centres, photographs
+from vitrail.shift.correlation import correlation_energies
+from vitrail.shift.grids import FastGrid, PaperGrid
 from vitrail.shift.harmonic import strength
+from vitrail.shift.polyphase import TIE, fixed_point, full_precision, polyphase_energies
 from vitrail.shift.position_limits import WEAK
+from vitrail.shift.tokenization import projection_energies
+from vitrail.shift.windows import WindowChoice, window_energies
 
 
-def margins(
+def choices(
     context: Context,
     models: Mapping[str, Mapping[str, Any]],
     images: int = 1000,
     batch_size: int = 20,
 ) -> Values:
-    """Measure by how much untrained models decide on the grids of photographs.
+    """Measure how clearly untrained models choose among the grids of photographs.
 
+    Only choices up to the anchor depend on where an image is shifted to, so each pass ends there.
     The short side of each photograph is scaled to the model's side, its centre is cut out, and
     normalised by the dataset's mean and standard deviation.
 
     Args:
         context: where to measure; its seed makes the weights, its first dataset has the
             photographs.
-        models: fields of `vitrail.measures.architecture.Architecture` by label.
+        models: fields of `vitrail.measures.architecture.Architecture` by label, of models whose
+            `selection` is ``paper`` or ``fast``.
         images: how many photographs.
         batch_size: of one pass.
 
     Returns:
-        ``"<label>/margin/..."`` as `SelectionMargins.summary`; ``photographs`` and ``sha256``.
+        for each label ``"<label>/margin/..."`` as `SelectionMargins.summary`, ``"<label>/equal"``
+        and ``"<label>/near"``, the number of photographs with a choice whose best two scores are
+        equal, and differ by a part of the largest that is above zero and at most `TIE`; and
+        ``photographs`` and ``sha256``.
 
     Raises:
         VitrailError: as `photographs`; or a model does not exist or refuses its arguments.
@@ -51,17 +62,18 @@ def margins(
     for label, architecture in architectures(models).items():
         model = architecture.build(context.seed).to(context.device).eval()
         side = architecture.side(model)
-        with selection_margins(model) as found, torch.inference_mode():
-            for batch in photos.batches(batch_size):
-                model(_normalised(centres(batch, side), context).to(context.device))
-        values |= {f"{label}/{key}": value for key, value in found.summary().items()}
+        batches = (_shown(batch, side, context) for batch in photos.batches(batch_size))
+        margins, gaps = _choices(model, batches)
+        values |= {f"{label}/{key}": value for key, value in margins.summary().items()}
+        values[f"{label}/equal"] = int((gaps == 0).any(dim=1).sum())
+        values[f"{label}/near"] = int(((gaps > 0) & (gaps <= TIE)).any(dim=1).sum())
     return {**values, "photographs": len(photos), "sha256": photos.sha256}
 
 
 def spectra(context: Context, images: int = 1000, side: int = 224, batch_size: int = 20) -> Values:
     """Count photographs whose position (`harmonic`) hangs on a small Fourier coefficient.
 
-    Photographs are scaled to `side` and cut as by `margins`.
+    They are scaled to `side` pixels, cut and normalised as for `choices`.
 
     Returns:
         ``weak``, percent of them of whose energy the weaker coefficient of one cycle has less than
@@ -72,12 +84,8 @@ def spectra(context: Context, images: int = 1000, side: int = 224, batch_size: i
         VitrailError: as `photographs`.
     """
     photos = photographs(context, images)
-    shares = torch.cat(
-        [
-            strength(_normalised(centres(batch, side).double(), context))
-            for batch in photos.batches(batch_size)
-        ]
-    )
+    batches = (_shown(batch, side, context) for batch in photos.batches(batch_size))
+    shares = torch.cat([strength(batch.double()) for batch in batches])
     return {
         "weak": 100 * (shares < WEAK).double().mean().item(),
         "smallest": shares.min().item(),
@@ -86,6 +94,58 @@ def spectra(context: Context, images: int = 1000, side: int = 224, batch_size: i
     }
 
 
-def _normalised(images: Tensor, context: Context) -> Tensor:
+def _shown(photos: Photographs, side: int, context: Context) -> Tensor:
     mean, std = normalization(context.datasets[0], "dataset")
-    return functional.normalize(images, mean, std)
+    return functional.normalize(centres(photos, side), mean, std).to(context.device)
+
+
+class _AnchoredError(Exception):
+    """All that follows in a pass sees shifted images as one."""
+
+
+@torch.inference_mode()
+def _choices(model: nn.Module, batches: Iterator[Tensor]) -> tuple[SelectionMargins, Tensor]:
+    """Return the margins of a model's choices on batches, and `_gaps` ``(images, choices)``."""
+    every: list[Tensor] = []
+    with selection_margins(model) as margins:
+        found: list[Tensor] = []
+
+        def watch(module: nn.Module, inputs: tuple[Any, ...], _: object) -> None:
+            found.extend(_gaps(module, inputs))
+            if margins.anchored:
+                raise _AnchoredError
+
+        # Behind those of the margins, so that these are recorded.
+        watched = [
+            module.register_forward_hook(watch)
+            for module in model.modules()
+            if isinstance(module, PaperGrid | FastGrid | WindowChoice)
+        ]
+        for batch in batches:
+            found.clear()
+            with suppress(_AnchoredError):
+                model(batch)
+            every.append(torch.stack(found, dim=1))
+        for hook in watched:
+            hook.remove()
+    return margins, torch.cat(every)
+
+
+def _gaps(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]:
+    """Yield the gap of the best two scores of each choice, over the largest, ``(B,)``."""
+    for scores in _scores(module, *inputs):
+        if scores[0].numel() > 1:
+            first, second = scores.flatten(1).topk(2, dim=1).values.double().unbind(dim=1)
+            yield (first - second) / first
+
+
+def _scores(module: nn.Module, x: Tensor, of: Any, *_: object) -> Iterator[Tensor]:
+    """Yield the scores ``(B, P, Q)`` by which a module chooses: `of` is a projection or windows."""
+    with full_precision(x):
+        if isinstance(module, WindowChoice):
+            for window in of:
+                yield polyphase_energies(window_energies(x, window).square(), window)
+        elif isinstance(module, FastGrid):
+            yield fixed_point(projection_energies(x, of)).sum(dim=(3, 4))
+        else:
+            yield correlation_energies(x, of)

@@ -1,5 +1,6 @@
 """Photographs are those of the dataset, spread over it, and one digest names them."""
 
+import dataclasses
 import hashlib
 
 import numpy as np
@@ -7,43 +8,34 @@ import pytest
 import torch
 from PIL import Image
 
-from replication.plan.datasets import load_registry
+from tests.vitrail.placed import context_of
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context
 from vitrail.measures.photographs import centres, crops, photographs
 
 WIDTHS = (40, 48, 56, 64)
 
 
 @pytest.fixture
-def context(root, tmp_path):
-    """Tiny-ImageNet's layout with four validation images of other widths and colours."""
-    base = tmp_path / "tiny-imagenet" / "tiny-imagenet-200"
-    (base / "val" / "images").mkdir(parents=True)
-    lines = []
-    for number, width in enumerate(WIDTHS):
-        pixels = np.random.RandomState(number).randint(256, size=(32, width, 3))
-        Image.fromarray(pixels.astype(np.uint8)).save(
-            base / "val" / "images" / f"{number}.JPEG", format="PNG"
-        )
-        lines.append(f"{number}.JPEG\tn00000000\t0\t0\t1\t1\n")
-    (base / "val" / "val_annotations.txt").write_text("".join(lines))
-    (base / "wnids.txt").write_text("n00000000\n")
-    registry = load_registry(root / "configs" / "datasets.yaml")
-    return Context("cpu", tmp_path, 0, datasets=(registry["digits"], registry["tiny-imagenet"]))
+def context(tmp_path):
+    """Four validation images of other widths and colours."""
+    pictures = (
+        np.random.RandomState(number).randint(256, size=(32, width, 3), dtype=np.uint8)
+        for number, width in enumerate(WIDTHS)
+    )
+    return context_of(tmp_path, pictures)
 
 
 def test_photographs_are_spread_evenly_over_the_validation_split(context):
-    found = photographs(context, 2, dataset=1)
+    found = photographs(context, 2)
     assert [image.size for image in found] == [(40, 32), (56, 32)]
     assert {image.mode for image in found} == {"RGB"}
     assert [image.size for image in found[1:]] == [(56, 32)]
-    sizes = [[image.width for image in batch] for batch in photographs(context, 3, 1).batches(2)]
+    sizes = [[image.width for image in batch] for batch in photographs(context, 3).batches(2)]
     assert sizes == [[40, 48], [56]]
 
 
 def test_the_digest_is_of_sizes_and_pixels_in_order(context):
-    found = photographs(context, 4, dataset=1)
+    found = photographs(context, 4)
     content = b""
     for image in found:
         pixels = np.asarray(image)
@@ -55,11 +47,11 @@ def test_the_digest_is_of_sizes_and_pixels_in_order(context):
 @pytest.mark.parametrize("count", [0, 5])
 def test_more_photographs_than_there_are_or_none_are_refused(context, count):
     with pytest.raises(VitrailError, match=rf"{count} photographs .*'tiny-imagenet' .*has 4"):
-        photographs(context, count, dataset=1)
+        photographs(context, count)
 
 
 def test_crops_follow_from_the_seed_and_leave_torchs_generator_alone(context):
-    found = photographs(context, 4, dataset=1)
+    found = photographs(context, 4)
     state = torch.get_rng_state()
     first = crops(found, 16, seed=3)
     assert torch.equal(torch.get_rng_state(), state)
@@ -80,3 +72,9 @@ def test_a_centre_has_the_middle_of_the_photograph_and_its_whole_short_side():
     assert (larger[0, 40] - expected).abs().max() < 1 / 255
     upright = centres([photo.transpose(Image.Transpose.TRANSPOSE)], 40)
     assert torch.equal(upright[0], centre.mT)
+
+
+def test_the_dataset_is_the_one_that_is_asked_for(context, registry):
+    both = dataclasses.replace(context, datasets=(registry["digits"], *context.datasets))
+    assert photographs(both, 4, dataset=1).sha256 == photographs(context, 4).sha256
+    assert photographs(both, 4).sha256 != photographs(context, 4).sha256

@@ -76,7 +76,8 @@ def photographs(side):
 
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 @pytest.mark.parametrize("family", SWIN)
-def test_photographs_are_certified(family, selection):
+def test_tiles_of_a_photograph_are_certified_before_a_small_model(family, selection):
+    """Before the fast selection at full size fewer photographs are: table `shift_photographs`."""
     model, images = small(family, selection=selection), photographs(8 * SWIN[family][1])
     with selection_margins(model) as margins, torch.no_grad():
         model(images)
