@@ -64,6 +64,7 @@ class FirstGrid(nn.Module):
     name: str = "none"
     per_operation = False  # whether every strided operation chooses, not only a stage's beginning
     anchors = False  # whether models compute their first tokens again at the anchor: `tokens_at`
+    per_layer = False  # whether every attention layer lays its windows, not only a stage's first
 
     def __init__(self, in_order: bool = False) -> None:
         super().__init__()

@@ -17,6 +17,14 @@ Four choose among the grids that a strided operation may sample, its *polyphase 
 - `DrawnGrid`, ``"drawn"``, ours: the paper's choice, drawn by a softmax of its scores in training.
   Invariant in evaluation.
 
+Two are the paper's, as Eq. 19 is printed. Neither rolls the image to an anchor, so float32 logits
+of shifted images may differ by rounding:
+
+- `LayerGrid`, ``"every_layer"``, lays windows anew in every attention layer. Invariant.
+- `PrintedGrid`, ``"printed"``, does so, too, and has no rule for ties: of grids of equal scores the
+  first in memory wins. Not invariant: the single window of Swin-T's last stage has the same energy
+  at every offset.
+
 One does not choose:
 
 - `LowPassGrid`, ``"low_pass"``, blurs before it samples the first grid (Zhang, "Making
@@ -41,7 +49,7 @@ from vitrail.shift.correlation import (
     dense_energies,
 )
 from vitrail.shift.features import build, default_cfgs_of
-from vitrail.shift.grids import MERGED, FirstGrid, PaperGrid, Projection
+from vitrail.shift.grids import MERGED, FirstGrid, PaperGrid, Projection, strongest_tokens
 from vitrail.shift.polyphase import (
     full_precision,
     grids,
@@ -225,6 +233,33 @@ def drawn(scores: Tensor) -> Tensor:
 
 
 @register_notrace_module
+class LayerGrid(PaperGrid):
+    """The paper's choice, with an offset of the windows in every attention layer (shift, Eq. 19).
+
+    Energies are those of the tokens before the layer's norm, as behind it they are nearly equal.
+    """
+
+    name = "every_layer"
+    anchors = False
+    per_layer = True
+
+
+@register_notrace_module
+class PrintedGrid(LayerGrid):
+    """`LayerGrid` without a rule for ties: the first of the largest scores (shift, Eq. 14, 20)."""
+
+    name = "printed"
+
+    def __init__(self) -> None:
+        super().__init__(in_order=True)
+
+    def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
+        """Tokenise the first grid of the most energy: see `FirstGrid`."""
+        dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
+        return strongest_tokens(dense, conv, self.in_order)
+
+
+@register_notrace_module
 class LowPassGrid(FirstGrid):
     """The first grid of tokens that are blurred before they are sampled (Zhang, ICML 2019).
 
@@ -257,7 +292,11 @@ def blurred(x: Tensor, stride: int) -> Tensor:
 
 
 OTHER_GRIDS: dict[str, type[FirstGrid]] = {
-    grid.name: grid for grid in (ApsGrid, AnchoredGrid, LearnedGrid, DrawnGrid, LowPassGrid)
+    grid.name: grid
+    for grid in (
+        *(ApsGrid, AnchoredGrid, LearnedGrid, DrawnGrid),
+        *(LayerGrid, PrintedGrid, LowPassGrid),
+    )
 }
 
 

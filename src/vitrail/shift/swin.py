@@ -11,7 +11,8 @@ Three modules of Swin are replaced, each by one method here. It calls what compu
 `polyphase.grids` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. timm's blocks
 follow, on a circle (Eq. 7-9: `circular_blocks`). Its head takes the mean of the tokens (Eq. 4), so
 their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses
-once, before its first block (as the example of Sec. A2.2). Each window holds the same tokens in the
+once, before its first block (as the example of Sec. A2.2; `other_grids` has the other reading).
+Each window holds the same tokens in the
 same order, so timm's relative bias (Eq. 11-12) stays, without `adaptive_mvitv2`'s Eq. 24.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
@@ -175,7 +176,12 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
                 x, frame = self._merge(x, frame, project)
             x, frame = self._lay_windows(x, frame, index, images)
             x = x if norm is None else norm(x)
-            if stage.grad_checkpointing:
+            if self.grid.per_layer:
+                for number, block in enumerate(stage.blocks):
+                    if number:
+                        x, frame = self._lay_windows(x, frame, index, images)
+                    x = block(x)
+            elif stage.grad_checkpointing:
                 x = checkpoint_seq(stage.blocks, x)
             else:
                 for block in stage.blocks:
