@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError
 from vitrail.segmentation.backbones import Pyramid
 from vitrail.shift.torus import Features
-from vitrail.shift.unpooling import to_pixels
+from vitrail.shift.unpooling import Mode, to_pixels
 from vitrail.shift.upernet import AdaptiveUPerNetDecoder
 
 CIRCULAR = {"type": "CircularConv2d"}
@@ -28,11 +28,16 @@ BATCH_NORM = {"type": "BN"}
 
 @MODELS.register_module()
 class AdaptiveUPerHead(BaseDecodeHead):
-    """mmseg's `UPerHead`, shift-equivariant; `kwargs` are those of all heads of mmseg's."""
+    """mmseg's `UPerHead`, shift-equivariant; `kwargs` are those of all heads of mmseg's.
+
+    `upsampling` is that of `vitrail.shift.upernet.AdaptiveUPerNetDecoder`, "bilinear" or
+    "zero_insert".
+    """
 
     def __init__(
         self,
         pool_scales: Sequence[int] = (1, 2, 3, 6),
+        upsampling: Mode = "bilinear",
         conv_cfg: dict[str, Any] = CIRCULAR,
         norm_cfg: dict[str, Any] = BATCH_NORM,
         **kwargs: Any,
@@ -44,6 +49,7 @@ class AdaptiveUPerHead(BaseDecodeHead):
             self.channels,
             classes=0,
             bins=pool_scales,
+            upsampling=upsampling,
             conv_layer=partial(build_conv_layer, conv_cfg),
             norm_layer=lambda channels: build_norm_layer(norm_cfg, channels)[1],
             act_layer=partial(build_activation_layer, self.act_cfg),

@@ -6,15 +6,8 @@ are upsampled around the borders, as `F.interpolate(align_corners=False)`, and t
 
     (offset of the source - offset of the target) / stride of the target.
 
-So unpooling commutes with circular shifts. The encoder and decoder of Sec. A2.2, as functions of an
-image ``x`` of ``(B, H, W, C)``:
-
-    dense, phase = PaperGrid().merge(x, project)
-    offset = window_offset(dense, (7, 7))
-    frame = Frame.of(x.permute(0, 3, 1, 2)).sampled(phase, 2).rolled(offset)
-    y = to_pixels(frame.place(roll(dense, offset)), mode="zero_insert")
-
-A shift of ``x`` shifts ``y``.
+So unpooling commutes with circular shifts. `vitrail.shift.appendix` has the encoder and decoder of
+Sec. A2.2, which leaves zeros between the features instead.
 """
 
 from __future__ import annotations

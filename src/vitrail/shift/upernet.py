@@ -24,17 +24,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from timm.layers import LayerNorm2d
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, require_known
 from vitrail.shift.features import PlacedModel
 from vitrail.shift.torus import Features, Size, first_phase
-from vitrail.shift.unpooling import to_pixels, unpool
+from vitrail.shift.unpooling import Mode, to_pixels, unpool
 
 Layer = Callable[..., nn.Module]
 CIRCULAR: Layer = partial(nn.Conv2d, padding_mode="circular")
@@ -130,19 +130,31 @@ class UPerNetDecoder(nn.Module):
 
 
 class AdaptiveUPerNetDecoder(UPerNetDecoder):
-    """UperNet's decoder, shift-equivariant: see `UPerNetDecoder` for the arguments.
+    """UperNet's decoder, shift-equivariant.
 
     Stages may cover more than the image, below and to the right.
 
     Source: shift, Sec. 4, Sec. 5.5.
+
+    Args:
+        args: of `UPerNetDecoder`.
+        upsampling: what features have between their places on a finer stage: "bilinear"
+            interpolates, as UperNet does, "zero_insert" leaves zeros (shift, Sec. A2.2). Logits are
+            interpolated to the pixels either way, or all pixels but one of 4 x 4 would have none.
+        kwargs: of `UPerNetDecoder`.
+
+    Raises:
+        VitrailError: `upsampling` is unknown.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, upsampling: Mode = "bilinear", **kwargs: Any) -> None:
+        require_known("upsampling", upsampling, get_args(Mode))
         super().__init__(*args, **{"conv_layer": CIRCULAR, **kwargs})
+        self.upsampling = upsampling
 
     def upsample(self, features: Features, target: Features) -> Tensor:
         """Unpool features ``(B, C, H, W)`` to the places of a finer stage."""
-        return unpool(features, target.offset, target.stride)
+        return unpool(features, target.offset, target.stride, self.upsampling)
 
     def put_on_pixels(self, features: Features, size: Size) -> Tensor:
         """Unpool features ``(B, C, H, W)`` to the pixels of images of `size`."""
@@ -159,10 +171,10 @@ class UPerNet(nn.Module):
     Args:
         backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
         classes: of a pixel.
-        options: of `UPerNetDecoder`.
+        options: of `UPerNetDecoder`, or with an adaptive backbone `AdaptiveUPerNetDecoder`.
 
     Raises:
-        VitrailError: the backbone was made with ``features_only``.
+        VitrailError: the backbone was made with ``features_only``, or as the decoder.
     """
 
     def __init__(self, backbone: Any, classes: int, **options: Any) -> None:

@@ -73,12 +73,15 @@ def sizes(family: str) -> dict[str, object]:
     }
 
 
-def micro(family: str, *, backbone: dict | None = None) -> nn.Module:
+def micro(
+    family: str, *, backbone: dict | None = None, decode_head: dict | None = None
+) -> nn.Module:
     """Build a tiny adaptive segmenter."""
+    head = {"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES, **(decode_head or {})}
     return build(
         f"a_{PLAIN[family]}",
         backbone={**sizes(family), **(backbone or {})},
-        decode_head={"in_channels": WIDTHS, "channels": 16, "num_classes": CLASSES},
+        decode_head=head,
         auxiliary_head={"in_channels": WIDTHS[2], "channels": 8, "num_classes": CLASSES},
     )
 

@@ -55,6 +55,14 @@ def test_logits_shift_with_the_image_in_fast_selection(family):
 
 
 @both_families
+def test_logits_shift_with_the_image_where_zeros_lie_between_features(family):
+    """shift, Sec. A2.2."""
+    model = micro(family, decode_head={"upsampling": "zero_insert"}).double()
+    assert model.decode_head.decoder.upsampling == "zero_insert"
+    assert equivariance_error(model, noise(4, 3, SIDE[family], 2 * SIDE[family])) <= 1e-10
+
+
+@both_families
 def test_logits_of_a_tiling_do_not_repeat_as_the_tiling_does(family):
     """No single anchor is equivariant where x = T x: Eq. 2 asks for f(x) = f(T x) = T f(x)."""
     half = SIDE[family] // 2

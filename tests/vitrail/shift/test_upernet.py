@@ -37,9 +37,10 @@ HARMONIC = "harmonic_swin_tiny_patch4_window7_224"
 CLASSES = 3
 
 
-def segmenter(name, **options):
+def segmenter(name, decoder=None, **options):
     torch.manual_seed(0)
-    model = UPerNet(timm.create_model(name, **options), CLASSES, channels=8).double().eval()
+    backbone = timm.create_model(name, **options)
+    model = UPerNet(backbone, CLASSES, channels=8, **(decoder or {})).double().eval()
     for module in model.modules():
         if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
             nn.init.normal_(module.weight, 1, 0.3)
@@ -58,10 +59,33 @@ def equivariance_error(model):
     return (shifted - roll_image(logits, shift)).abs().max().item()
 
 
+@pytest.mark.parametrize("upsampling", ["bilinear", "zero_insert"])
 @pytest.mark.parametrize("name", MODELS)
-def test_logits_of_adaptive_models_shift_with_the_image(name):
-    """shift, Eq. 2, Sec. 4."""
-    assert equivariance_error(segmenter(name, **MODELS[name])) <= 1e-11
+def test_logits_of_adaptive_models_shift_with_the_image(name, upsampling):
+    """shift, Eq. 2, Sec. 4, Sec. A2.2."""
+    model = segmenter(name, {"upsampling": upsampling}, **MODELS[name])
+    assert equivariance_error(model) <= 1e-11
+
+
+@torch.inference_mode()
+def test_zeros_are_inserted_between_features_and_not_between_logits():
+    name = "a_swin_tiny_patch4_window7_224"
+    image = torch.randn(1, 3, 48, 96, dtype=torch.float64, generator=torch.manual_seed(1))
+    zeros, bilinear = (
+        segmenter(name, {"upsampling": upsampling}, **SWIN)
+        for upsampling in ("zero_insert", "bilinear")
+    )
+    coarse, fine = zeros.backbone["model"].forward_stages(image)[:2][::-1]
+    kept = zeros.decode_head.upsample(coarse, fine)
+    assert (kept != 0).double().mean() == 0.25
+    assert kept.sum().isclose(coarse.tokens.sum())
+    assert (zeros(image) != 0).all()
+    assert (zeros(image) - bilinear(image)).abs().max() > 1e-3
+
+
+def test_an_unknown_upsampling_is_refused():
+    with pytest.raises(VitrailError, match="upsampling 'zeros' is unknown"):
+        segmenter("a_swin_tiny_patch4_window7_224", {"upsampling": "zeros"}, **SWIN)
 
 
 @pytest.mark.parametrize("name", ["a_swin_tiny_patch4_window7_224", "vit_tiny_patch16_224"])
