@@ -79,9 +79,16 @@ def adaptive_unpooling_in_one_file(said):
             assert pixels[0] <= float(same) <= pixels[1]
 
 
+def shift_appendix(said):
+    errors = numbers(said, r"(?m): error (\S+) at most")
+    assert len(errors) == 4
+    assert max(errors[::2]) <= 1e-15
+    assert min(errors[1::2]) > 0.1
+
+
 PAPERS = {check.__name__: check for check in (shift, octic, position, variance)}
 METHODS = (a_swin_in_one_file, a_cvt_in_one_file, adaptive_unpooling_in_one_file)
-CHECKS = {**PAPERS, **{check.__name__: check for check in METHODS}}
+CHECKS = {**PAPERS, **{check.__name__: check for check in (shift_appendix, *METHODS)}}
 EXAMPLES = {path.stem: path for path in (ROOT / "examples").glob("*.py")}
 
 

@@ -4,10 +4,8 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.shift.grids import PaperGrid
-from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Features, Frame, roll_image
 from vitrail.shift.unpooling import to_pixels, unpool
-from vitrail.shift.windows import window_offset
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -118,35 +116,3 @@ def test_merging_chooses_as_the_authors_library_and_unpooling_puts_back():
     frame = Frame.of(x.permute(0, 3, 1, 2)).sampled(ours, 2)
     unpooled = to_pixels(frame.place(merged), "zero_insert").permute(0, 2, 3, 1)
     torch.testing.assert_close(unpooled, pixels, rtol=0, atol=1e-14)
-
-
-class EncDec(nn.Module):
-    """The simple encoder-decoder of Appendix A2.2: A-PMerge with A-WSA, then unpooling."""
-
-    def __init__(self, dim: int, window: int) -> None:
-        super().__init__()
-        self.project = nn.Sequential(nn.LayerNorm(4 * dim), nn.Linear(4 * dim, 2 * dim))
-        self.window = window, window
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        merged, phase = PaperGrid().merge(x.permute(0, 2, 3, 1), self.project)
-        offset = window_offset(merged, self.window)
-        frame = Frame.of(x).sampled(phase, 2).rolled(offset)
-        return to_pixels(frame.place(roll(merged, offset)), "zero_insert")
-
-
-def test_the_papers_encoder_decoder_is_shift_equivariant():
-    """Appendix A2.2, with its sizes: 28x28 pixels, 3 channels, stride 2, windows of 7, 6 pixels.
-
-    Source: shift, Sec. A2.2.
-    """
-    torch.manual_seed(0)
-    model = EncDec(dim=3, window=7).double().eval()
-    x = torch.randn(1, 3, 28, 28, dtype=torch.float64)
-    for _ in range(10):
-        s01, s02 = torch.randint(-6, 6, (2, 2))
-        y01 = model(x.roll(tuple(s01), (-1, -2)))
-        y02 = model(x.roll(tuple(s02), (-1, -2)))
-        assert torch.allclose(y01.roll(tuple(s02 - s01), (-1, -2)), y02)
-    assert y01.shape == (1, 6, 28, 28)
-    assert (y01 != 0).any(dim=1).sum() == 14 * 14
