@@ -109,17 +109,16 @@ def shifted_back(
     else:
         views = zero_padded_shift(shown, offsets, torch.zeros(len(sample.image)))
         inside = circular_shift(zero_padded_shift(inside, offsets, torch.zeros(1)), -offsets)
-    logits = _logits_of(trained, functional.pad(views, (0, padding[0], 0, padding[1])))
+    logits = logits_of(trained.model, functional.pad(views, (0, padding[0], 0, padding[1])))
     return circular_shift(logits[:, :, :height, :width], -offsets), inside[:, 0] > 0
 
 
-def _logits_of(trained: Trained[SegmentationRecipe], images: Tensor) -> Tensor:
-    """Run the segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``.
+def logits_of(model: Any, images: Tensor) -> Tensor:
+    """Run a segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``.
 
     Raises:
         VitrailError: there are fewer than two classes, or a logit is NaN or infinite.
     """
-    model: Any = trained.model
     told = {"img_shape": images.shape[2:], "ori_shape": images.shape[2:]}
     with torch.inference_mode():
         logits: Tensor = model.inference(images, [dict(told) for _ in images])
