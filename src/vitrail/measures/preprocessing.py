@@ -22,7 +22,14 @@ RANDAUGMENT = (
     *("randaugment/increasing", "randaugment/operations"),
 )
 KEYS = (
-    *("resize", "center_crop", "random_resized_crop", "hflip", "hflip/probability"),
+    *(
+        "resize/short",
+        "resize/long",
+        "center_crop",
+        "random_resized_crop",
+        "hflip",
+        "hflip/probability",
+    ),
     *("color_jitter", *RANDAUGMENT, "normalization"),
     *("erasing", "erasing/probability", "circular_shift"),
 )
@@ -49,7 +56,8 @@ def describe(steps: Iterable[object]) -> dict[str, float]:
     """Say what a sequence of transforms does.
 
     Returns:
-        ``resize`` (of the short side), ``center_crop``, ``random_resized_crop``,
+        ``resize/short`` and ``resize/long`` (the sides of the resized image, the latter 0 where it
+        follows from the image's shape), ``center_crop``, ``random_resized_crop``,
         ``circular_shift`` (at most) in pixels; ``hflip``, ``color_jitter``, ``randaugment``,
         ``normalization``, ``erasing`` as 1 or 0; ``hflip/probability``, ``erasing/probability``;
         of RandAugment ``/magnitude`` and its standard deviation ``/mstd``, ``/layers``
@@ -62,8 +70,10 @@ def describe(steps: Iterable[object]) -> dict[str, float]:
     found: dict[str, float] = dict.fromkeys(KEYS, 0)
     for step in steps:
         match step:
-            case Resize(size=size):
-                found["resize"] = size
+            case Resize(size=int(short)):
+                found["resize/short"] = short
+            case Resize(size=sides):
+                found |= {"resize/short": min(sides), "resize/long": max(sides)}
             case CenterCrop(size=(side, _)):
                 found["center_crop"] = side
             case RandomResizedCropAndInterpolation(size=(side, _)):

@@ -48,10 +48,16 @@ def test_flips_and_normalisation_alone_are_what_table_a2_prints(
     described, data, resize, center_crop
 ):
     values = preprocessing(described(data))
-    size = {"resize": resize, "center_crop": center_crop}
+    size = {"resize/short": resize, "center_crop": center_crop}
     flips = {"hflip": 1, "hflip/probability": 0.5}
     assert of("train", values) == {**size, **flips, "normalization": 1}
     assert of("eval", values) == {**size, "normalization": 1}
+
+
+def test_both_sides_are_told_where_an_image_is_resized_to_them(described):
+    values = preprocessing(described({"crop_mode": "squash"}))
+    sides = {"resize/short": 256, "resize/long": 256, "center_crop": 224}
+    assert of("eval", values) == {**sides, "normalization": 1}
 
 
 @pytest.mark.parametrize(("magnitude", "layers"), [(9, 2), (10, 6)])
@@ -68,7 +74,7 @@ def test_randaugment_and_erasing_are_what_tables_a3_to_a5_print(described, magni
         "randaugment/operations": 15,
     }
     assert (train["erasing"], train["erasing/probability"]) == (1, 0.25)
-    assert of("eval", values) == {"resize": 256, "center_crop": 224, "normalization": 1}
+    assert of("eval", values) == {"resize/short": 256, "center_crop": 224, "normalization": 1}
 
 
 def test_severity_that_does_not_increase_is_told_apart(described):
@@ -101,7 +107,7 @@ def test_what_runs_is_printed_even_where_the_recipe_says_otherwise(described, mo
     ours = Compose([Resize(20), CenterCrop(10)])
     monkeypatch.setattr(module, "train_transform", lambda recipe, info: ours)
     values = preprocessing(described())
-    assert of("train", values) == {"resize": 20, "center_crop": 10}
+    assert of("train", values) == {"resize/short": 20, "center_crop": 10}
 
 
 def test_a_transform_without_a_key_is_refused_and_not_passed_over():
