@@ -17,8 +17,8 @@ Four choose among the grids that a strided operation may sample, its *polyphase 
 - `DrawnGrid`, ``"drawn"``, ours: the paper's choice, drawn by a softmax of its scores in training.
   Invariant in evaluation.
 
-Two are the paper's, as Eq. 19 is printed. Neither rolls the image to an anchor, so float32 logits
-of shifted images may differ by rounding:
+Two are the paper's, as it prints them (shift, Eq. 19). Neither rolls the image to an anchor, so
+float32 logits of shifted images may differ by rounding:
 
 - `LayerGrid`, ``"every_layer"``, lays windows anew in every attention layer. Invariant.
 - `PrintedGrid`, ``"printed"``, does so, too, and has no rule for ties: of grids of equal scores the
