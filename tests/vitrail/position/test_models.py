@@ -36,6 +36,7 @@ def recipe(optimizer=None, **args):
         ("none", 0, 0),
         ("ape", N * D, D),
         ("sin", 0, 0),
+        ("sin-tuned", N * D, D),
         ("rpe", 2 * (2 * SIDE - 1) * HEAD, 0),
         ("ff", FOURIER, 0),
         ("cape", 0, 0),
@@ -45,6 +46,7 @@ def recipe(optimizer=None, **args):
         ("alibi", 0, 0),
         ("auto-ape", N * D + 1, D),
         ("auto-rope", ROTARY + DEPTH, 0),
+        ("auto-rope-shared", ROTARY + 1, 0),
     ],
 )
 def test_the_papers_models_have_so_many_parameters(embedding, own, with_class_token):
@@ -86,7 +88,7 @@ def test_a_micro_model_learns_from_a_few_steps(embedding):
     assert losses[-1] < losses[0] - 0.2
 
 
-@pytest.mark.parametrize("embedding", ["auto-ape", "auto-ff", "auto-rope"])
+@pytest.mark.parametrize("embedding", ["auto-ape", "auto-ff", "auto-rope", "auto-rope-shared"])
 def test_the_factors_of_auto_pe_and_nothing_else_get_their_own_rate(embedding):
     """position, Sec. 5.6."""
     args = {"embedding": embedding, "embed_dim": 16, "depth": 2, "num_heads": 2, "drop_rate": 0.0}

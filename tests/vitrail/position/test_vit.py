@@ -12,7 +12,9 @@ from vitrail.position.embeddings import EMBEDDINGS
 from vitrail.position.vit import PositionAttention, PositionViT
 
 ALL = list(EMBEDDINGS)
-ADDITIVE = ["ape", "sin", "ff", "cape", "auto-ape", "auto-sin", "auto-ff", "auto-cape"]
+PLAIN = ["ape", "sin", "sin-tuned", "ff", "cape"]
+ADDITIVE = [*PLAIN, *(f"auto-{name}" for name in PLAIN)]
+WITH_A_ROW_FOR_CLS = ["ape", "sin-tuned", "auto-ape", "auto-sin-tuned"]
 TOKENS = pytest.mark.parametrize("class_token", [False, True])
 
 
@@ -54,7 +56,7 @@ def test_a_permutation_matters_to_all_but_none(scrambled, images, embedding, cla
 @pytest.mark.parametrize(
     ("embedding", "class_token"),
     [(name, False) for name in ALL]
-    + [(name, True) for name in ALL if name not in ("ape", "auto-ape")],
+    + [(name, True) for name in ALL if name not in WITH_A_ROW_FOR_CLS],
 )
 def test_permuting_positions_is_moving_the_patches(scrambled, images, embedding, class_token):
     """So it is positions that permute, and the same way in all layers (position, Eq. 1)."""
@@ -86,14 +88,14 @@ def test_each_image_has_a_permutation_of_its_own(scrambled, images, embedding):
 
 
 @TOKENS
-def test_only_the_absolute_embedding_has_a_row_for_the_class_token(micro, class_token):
+def test_only_a_learned_table_has_a_row_for_the_class_token(micro, class_token):
     for embedding in ALL:
-        own = class_token and embedding in ("ape", "auto-ape")
+        own = class_token and embedding in WITH_A_ROW_FOR_CLS
         assert micro(embedding, class_token=class_token).positions == 16 + own
 
 
 @TOKENS
-@pytest.mark.parametrize("embedding", ["ape", "sin", "ff", "cape", "rope"])
+@pytest.mark.parametrize("embedding", [*PLAIN, "rope"])
 def test_auto_pe_with_gamma_1_is_the_plain_embedding(scrambled, images, embedding, class_token):
     """position, Sec. 4, Eq. 6."""
     plain = scrambled(embedding, class_token=class_token)
@@ -109,7 +111,7 @@ def test_auto_pe_with_gamma_1_is_the_plain_embedding(scrambled, images, embeddin
 
 
 @TOKENS
-@pytest.mark.parametrize("embedding", ["ape", "sin", "ff", "cape", "rope"])
+@pytest.mark.parametrize("embedding", [*PLAIN, "rope"])
 def test_auto_pe_with_gamma_0_is_no_embedding(scrambled, images, embedding, class_token):
     none = scrambled("none", class_token=class_token)
     auto = scrambled(f"auto-{embedding}", class_token=class_token)
@@ -126,7 +128,9 @@ def test_auto_pe_with_gamma_0_is_no_embedding(scrambled, images, embedding, clas
 
 
 @pytest.mark.parametrize(
-    ("embedding", "gamma"), [("rope", None)] + [("auto-rope", g) for g in (-1.7, 0.3, 11.0)]
+    ("embedding", "gamma"),
+    [("rope", None), ("auto-rope-shared", -1.7)]
+    + [("auto-rope", gamma) for gamma in (-1.7, 0.3, 11.0)],
 )
 def test_rope_is_exactly_relative_whatever_gamma(scrambled, images, embedding, gamma):
     """position, App. B, Eq. 11-12."""

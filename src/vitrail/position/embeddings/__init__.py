@@ -5,8 +5,9 @@ Source: position, Sec. 2, Sec. 5.5.
 `vitrail.position.vit` cuts images into patches X^P and projects them (Eq. 1). P is added to these
 in `base.AdditiveEmbedding.add` (Eq. 2), gamma P with `auto.AutoPE` (Eq. 6); `rope.RoPE.rotate`
 turns queries and keys (Eq. 10), with `auto.AutoRoPE` by gamma theta (Eq. 11-12).
-`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE. `rope-axial` and
-`alibi` are ours beside them.
+`auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE, where
+`auto-rope-shared` has one gamma for all layers (App. I). `rope-axial` and `alibi` are ours beside
+them.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 from functools import partial
 
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid
+from vitrail.position.embeddings.absolute import APE, CAPE, FourierFeatures, Sinusoid, TunedSinusoid
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE, AutoWrappedRoPE
 from vitrail.position.embeddings.base import AdditiveEmbedding, Layout, PositionEmbedding
 from vitrail.position.embeddings.relative import IRPE, RPE, AcrossOnly, ALiBi
@@ -26,6 +27,7 @@ __all__ = ["EMBEDDINGS", "Layout", "PositionEmbedding", "build_embedding"]
 _ADDITIVE: dict[str, type[AdditiveEmbedding]] = {
     "ape": APE,
     "sin": Sinusoid,
+    "sin-tuned": TunedSinusoid,
     "ff": FourierFeatures,
     "cape": CAPE,
 }
@@ -42,6 +44,7 @@ EMBEDDINGS: dict[str, Callable[[Layout], PositionEmbedding]] = {
     "alibi": ALiBi,
     **{f"auto-{name}": partial(AutoPE, embedding) for name, embedding in _ADDITIVE.items()},
     "auto-rope": AutoRoPE,
+    "auto-rope-shared": partial(AutoRoPE, shared=True),
     "auto-rope-as-published": AutoWrappedRoPE,
 }
 """Makes each embedding for a model's layout."""

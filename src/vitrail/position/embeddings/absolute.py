@@ -71,15 +71,28 @@ class Sinusoid(AdditiveEmbedding):
 
     def constants(self) -> dict[str, Tensor]:
         """Compute the sinusoids."""
-        half = self.layout.embed_dim // 2
-        frequencies = SIN_BASE ** -(torch.arange(0, half, 2) / half)
-        phases = self.layout.coordinates().unsqueeze(-1) * frequencies  # (N, 2, D/4)
-        waves = torch.stack([phases.sin(), phases.cos()], dim=-1)
-        return {"values": waves.flatten(1)}
+        return {"values": _sinusoids_of_patches(self.layout)}
 
     def table(self, batch: int) -> Tensor:
         """Return the sinusoids."""
         return self.values
+
+
+class TunedSinusoid(APE):
+    """APE whose rows begin as the values of `Sinusoid` and are trained (position, Sec. 2).
+
+    The row of a CLS token begins at zero.
+
+    Raises:
+        VitrailError: D is no multiple of 4.
+    """
+
+    def __init__(self, layout: Layout) -> None:
+        super().__init__(layout)
+        layout.require_divisible("sin-tuned", layout.embed_dim, by=4)
+        with torch.no_grad():
+            self.weight.zero_()
+            self.weight[int(layout.class_token) :] = _sinusoids_of_patches(layout)
 
 
 class FourierFeatures(AdditiveEmbedding):
@@ -174,6 +187,14 @@ class CAPE(AdditiveEmbedding):
         shifted = self.places + CAPE_GLOBAL_SHIFT * uniform(1, 2)
         shifted = shifted + CAPE_LOCAL_SHIFT * self.step * uniform(self.positions, 2)
         return shifted * CAPE_SCALE ** uniform(1, 1)
+
+
+def _sinusoids_of_patches(layout: Layout) -> Tensor:
+    """Return sines and cosines of the patches' x, then of their y, by turns: ``(N, D)``."""
+    half = layout.embed_dim // 2
+    frequencies = SIN_BASE ** -(torch.arange(0, half, 2) / half)
+    phases = layout.coordinates().unsqueeze(-1) * frequencies  # (N, 2, D/4)
+    return torch.stack([phases.sin(), phases.cos()], dim=-1).flatten(1)
 
 
 def _sinusoids(places: Tensor, frequencies: Tensor) -> Tensor:

@@ -1,7 +1,7 @@
 """Auto-PE (position, Sec. 4, App. B): a learned factor on a position embedding.
 
 A learned number gamma scales the whole position embedding, so a model can weaken position by
-changing a single parameter (Auto-RoPE has one for each layer). It is unconstrained, and trained at
+changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is unconstrained, and trained at
 a learning rate of its own, 0.1 (Sec. 4; `optimizer` in ``configs/papers/position/recipes.yaml``).
 """
 
@@ -46,16 +46,22 @@ class AutoRoPE(RoPE):
 
     The frequencies are multiplied: the queries (Eq. 11) and keys (Eq. 12) of a position m turn by
     m (gamma theta), as `RoPE.rotate` does with m theta. So the angle stays linear in the position,
-    and attention depends on relative position alone, for every gamma, ``(layers,)``.
+    and attention depends on relative position alone, for every gamma, ``(layers,)``. With `shared`
+    there is a single gamma, ``()``, for all layers: the embedding ``auto-rope-shared``, which the
+    paper tried first (position, App. I).
     """
 
-    def __init__(self, layout: Layout) -> None:
+    def __init__(self, layout: Layout, shared: bool = False) -> None:
         super().__init__(layout)
-        self.gamma = nn.Parameter(torch.full((layout.depth,), GAMMA_0))
+        self.gamma = nn.Parameter(torch.full(() if shared else (layout.depth,), GAMMA_0))
+
+    def factor(self, layer: int) -> Tensor:
+        """Return gamma of a layer, ``()``."""
+        return self.gamma.expand(self.layout.depth)[layer]
 
     def effective_frequencies(self, layer: int) -> Tensor:
         """Return the angles of a layer for one step, gamma included."""
-        return self.gamma[layer] * super().effective_frequencies(layer)  # gamma theta (Eq. 11-12)
+        return self.factor(layer) * super().effective_frequencies(layer)  # gamma theta (Eq. 11-12)
 
 
 class AutoWrappedRoPE(AutoRoPE):
@@ -70,4 +76,4 @@ class AutoWrappedRoPE(AutoRoPE):
         """Return gamma times the wrapped angles of RoPE."""
         frequencies = RoPE.effective_frequencies(self, layer)
         plain = (self.coordinates[:, :, None, None] * frequencies).sum(1)
-        return self.gamma[layer] * torch.atan2(plain.sin(), plain.cos())
+        return self.factor(layer) * torch.atan2(plain.sin(), plain.cos())

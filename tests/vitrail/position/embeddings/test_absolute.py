@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch.testing import assert_close
 
-from vitrail.position.embeddings.absolute import CAPE, FourierFeatures, Sinusoid
+from vitrail.position.embeddings.absolute import CAPE, FourierFeatures, Sinusoid, TunedSinusoid
 
 
 def test_the_first_half_is_of_x_and_the_second_of_y_sine_and_cosine_by_turns(layout):
@@ -18,6 +18,15 @@ def test_the_first_half_is_of_x_and_the_second_of_y_sine_and_cosine_by_turns(lay
         assert row[2 * pair : 2 * pair + 2] == pytest.approx(expected, abs=1e-6)
         expected = [math.sin(y * frequency), math.cos(y * frequency)]
         assert row[8 + 2 * pair : 10 + 2 * pair] == pytest.approx(expected, abs=1e-6)
+
+
+def test_a_tuned_sinusoid_begins_as_the_fixed_one_and_is_trained(layout):
+    """position, Sec. 2."""
+    fixed, tuned = Sinusoid(layout(class_token=True)), TunedSinusoid(layout(class_token=True))
+    assert_close(tuned.table(1)[1:], fixed.table(1))
+    assert (tuned.table(1)[0] == 0).all()
+    assert [parameter.shape for parameter in tuned.parameters()] == [(16, 16)]
+    assert not [*fixed.parameters()]
 
 
 def test_an_mlp_sees_sines_and_cosines_of_mixtures_of_x_and_y(layout):
