@@ -1,4 +1,4 @@
-"""Figures 2 to 9. Most are one drawing: each model's P-SHAP against what it gains over another.
+"""Figures 1 to 9. Most are one drawing: each model's P-SHAP against what it gains over another.
 
 In all of them colour is the dataset and the marker is the model; datasets that share their runs, as
 stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such as
@@ -33,6 +33,7 @@ MODELS = {
     "APE": ("o", True),
     "no PE": ("X", True),
     "SIN": ("s", True),
+    "SIN fine-tuned": ("s", False),
     "RPE": ("^", True),
     "RPE as published": ("^", False),
     "FF": ("D", True),
@@ -41,6 +42,7 @@ MODELS = {
     "RoPE": ("*", True),
     "Auto-APE": ("o", False),
     "Auto-RoPE": ("*", False),
+    "Auto-RoPE shared": ("X", False),
     "position augm.": ("s", True),
     "crop by patches": ("s", False),
     "CLS token": ("^", True),
@@ -48,7 +50,7 @@ MODELS = {
     "pre-trained": ("D", True),
 }
 OURS = ("RPE as published", "crop by patches")  # beside the models of the paper
-PLAIN = {"Auto-APE": "APE", "Auto-RoPE": "RoPE"}
+PLAIN = {"Auto-APE": "APE", "Auto-RoPE": "RoPE", "Auto-RoPE shared": "RoPE"}
 CHECKPOINT = "checkpoint"
 SIZES = {"*": 8.0}  # a star's area is small for its width
 GAIN = "accuracy gain over {} (points)"
@@ -59,6 +61,23 @@ CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each 
 INSET = (0.3, 0.28)
 AROUND = ((0.1, 0.09), (0.03, 0.12))  # left and below, right and above: its labels and its title
 CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
+
+
+def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
+    """Draw samples of the datasets, one in each row (Figure 1); rows are in the datasets' order."""
+    values = style.first_seed(measurements[0])
+    datasets = [str(row) for row in cells["row"].unique()]
+    columns = len(values["0/pixels"])
+    fig, axes = style.figure(
+        "text", aspect=len(datasets) / (columns + 1), rows=len(datasets), columns=columns
+    )
+    for ax in axes.flat:
+        ax.set_axis_off()
+    for place, name in enumerate(datasets):
+        for ax, pixels in zip(axes[place], values[f"{place}/pixels"], strict=False):
+            style.picture(ax, np.asarray(pixels, dtype=np.uint8))
+        _write(axes[place, 0], -0.15, 0.5, name, ha="right", va="center")
+    return fig
 
 
 def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
@@ -23,7 +24,7 @@ from vitrail.errors import VitrailError
 from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Described, Trained, Values, passes
+from vitrail.measures.context import Context, Described, Trained, Values, passes
 from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap.paired import paired
 from vitrail.measures.position_shap.shapley import PositionShap
@@ -58,8 +59,30 @@ def position_bias(
     Raises:
         VitrailError: as `sweep`, or the model's positions cannot be permuted.
     """
-    result = _sweep(trained, _validation(trained, images), permutations, batch_size)
+    result = _sweep(trained, validation(trained, images), permutations, batch_size)
     return {**summary(result), **learned(trained.model)}
+
+
+@passes(lambda given: 3 + given["batch_size"] / 2)
+def paired_bias(trained: Trained, batch_size: int = 32, images: int | None = None) -> Values:
+    """Measure P-SHAP by the paper's protocol: half a batch is the background of the other half.
+
+    Source: position, App. E. `images` are as in `position_bias`.
+
+    Returns:
+        ``p_shap``, the mean over correctly classified samples, None if there is none.
+
+    Raises:
+        VitrailError: as `paired`, or the model's positions cannot be permuted.
+    """
+    result = paired(
+        permutable(trained.model),
+        transformed(trained, validation(trained, images)),
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+    )
+    return {"p_shap": result.mean if result.correct.any() else None}
 
 
 def summary(result: PositionShap) -> dict[str, Any]:
@@ -147,7 +170,7 @@ def controlled_test(
     """
     if not permutations:
         raise VitrailError("permutations is empty; give K of at least one sweep, such as [1, 4]")
-    chosen = _validation(trained, images)
+    chosen = validation(trained, images)
     placed = require_position_dataset(chosen.dataset, trained)
     labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
     dependent = torch.isin(labels, torch.tensor(DEPENDENT))
@@ -236,8 +259,8 @@ def estimator_spread(
     """
     if estimates < 2:
         raise VitrailError(f"estimates is {estimates}; a spread needs at least 2")
-    chosen = _validation(trained, images)
-    samples, model = _transformed(trained, chosen), permutable(trained.model)
+    chosen = validation(trained, images)
+    samples, model = transformed(trained, chosen), permutable(trained.model)
 
     estimators: Mapping[str, Callable[..., PositionShap]] = (
         {
@@ -296,13 +319,13 @@ def estimator_spread(
     return values
 
 
-def _validation(trained: Trained, images: int | None = None) -> Subset[Any]:
+def validation(trained: Trained, images: int | None = None) -> Subset[Any]:
     """So many samples of a run's validation split, spread evenly over it; None is all."""
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     return Subset(dataset, evenly_spread(len(dataset), images))
 
 
-def _transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
+def transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
     """Samples as the run's recipe evaluates them."""
     return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
 
@@ -318,7 +341,7 @@ def _sweep(
     """Sweep a run over samples of its dataset, by default with the run's own seed."""
     return sweep(
         permutable(trained.model),
-        _transformed(trained, chosen),
+        transformed(trained, chosen),
         permutations=permutations,
         until=until,
         batch_size=batch_size,
@@ -356,6 +379,34 @@ def _seconds_of_inference(
         for images, _ in eval_loader(samples, batch_size, trained.workers, trained.device):
             model(images.to(trained.device, non_blocking=True)).cpu()
     return time.perf_counter() - start
+
+
+def dataset_samples(context: Context, image_size: int, samples: int = 8) -> Values:
+    """Show training samples of the measure's datasets, spread evenly over each (Fig. 1).
+
+    Images are resized to `image_size` pixels a side, as the recipes do.
+
+    Returns:
+        For each dataset, by its place among them, from 0: ``<place>/images``, how many there are to
+        train on; ``<place>/classes``; and ``<place>/pixels``, ``(samples, H, W, 3)`` bytes.
+
+    Raises:
+        VitrailError: a dataset is not there.
+    """
+    values: dict[str, Any] = {}
+    for place, info in enumerate(context.datasets):
+        dataset: Any = build(info, "train", context.data_root, context.seed)
+        shown = [dataset[index][0] for index in evenly_spread(len(dataset), samples)]
+        size = (image_size, image_size)
+        values |= {
+            f"{place}/images": len(dataset),
+            f"{place}/classes": info.classes,
+            f"{place}/pixels": [
+                np.asarray(image.resize(size, Image.Resampling.BILINEAR)).tolist()
+                for image in shown
+            ],
+        }
+    return values
 
 
 def position_samples(described: Described, samples: int = 3) -> Values:

@@ -14,6 +14,7 @@ from vitrail.measures.context import Described
 from vitrail.position.figures import (
     CORNERS,
     MODELS,
+    fig1,
     fig2,
     fig3a,
     fig3b,
@@ -304,6 +305,19 @@ def test_figure_5_draws_a_group_that_is_empty_as_nothing():
     incorrect = fig5(pd.DataFrame(), [{"values": seeds}]).axes[1]
     assert shares(incorrect) == [{(0.5, 0.75): 100}]
     assert len(incorrect.lines) == 1
+
+
+def test_figure_1_shows_each_dataset_beside_its_name():
+    generator = np.random.default_rng(0)
+    pixels = generator.integers(256, size=(2, 3, 4, 4, 3))
+    values = {f"{place}/pixels": pixels[place].tolist() for place in range(2)}
+    cells = pd.DataFrame({"row": ["SVHN", "SVHN", "EuroSAT"], "column": ["a", "b", "a"]})
+    fig = fig1(cells, [{"values": {"0": values}}])
+    for place, name in enumerate(("SVHN", "EuroSAT")):
+        row = fig.axes[3 * place : 3 * place + 3]
+        assert [text.get_text() for text in row[0].texts] == [name]
+        for ax, shown in zip(row, pixels[place], strict=True):
+            assert (np.asarray(ax.images[0].get_array()) == shown).all()
 
 
 def test_figure_2_shows_every_class_under_its_original(root):

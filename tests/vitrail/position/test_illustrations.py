@@ -1,13 +1,14 @@
-"""The illustration of a Position dataset shows its own images."""
+"""The illustrations show the datasets' own images."""
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from replication.plan.datasets import load_registry
 from vitrail.errors import VitrailError
 from vitrail.images.opening import build
-from vitrail.measures.context import Described
-from vitrail.position.measures import position_samples
+from vitrail.measures.context import Context, Described
+from vitrail.position.measures import dataset_samples, position_samples
 
 
 @pytest.fixture(scope="module")
@@ -60,3 +61,18 @@ def test_the_content_is_what_stands_in_the_corner(values):
 def test_another_dataset_is_refused(describe, name):
     with pytest.raises(VitrailError, match=f"'{name}' depend on position is not known"):
         position_samples(describe(name))
+
+
+def test_datasets_are_shown_by_images_spread_over_their_training_splits(root, describe):
+    registry = load_registry(root / "configs" / "datasets.yaml")
+    infos = registry["digits"], registry["photo-regions"]
+    folder = describe("digits").data_root
+    values = dataset_samples(Context("cpu", folder, 0, datasets=infos), image_size=16, samples=3)
+    for place, info in enumerate(infos):
+        train = build(info, "train", folder)
+        assert values[f"{place}/images"] == len(train)
+        assert values[f"{place}/classes"] == info.classes
+        shown = np.array(values[f"{place}/pixels"])
+        assert shown.shape == (3, 16, 16, 3)
+        middle = train[len(train) // 3][0].resize((16, 16), Image.Resampling.BILINEAR)
+        assert (shown[1] == np.asarray(middle)).all()

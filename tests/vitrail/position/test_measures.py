@@ -21,6 +21,7 @@ from vitrail.position.measures import (
     estimator_spread,
     greater,
     learned,
+    paired_bias,
     position_bias,
 )
 
@@ -103,6 +104,13 @@ def test_accuracy_is_that_of_its_own_measure(readout):
     assert "gamma" not in values
 
 
+def test_the_papers_protocol_and_the_sweep_see_about_the_same_bias(readout):
+    """position, App. E."""
+    found = paired_bias(readout, images=200)["p_shap"]
+    assert found == pytest.approx(position_bias(readout, images=200)["p_shap"], abs=0.03)
+    assert found > 0.05
+
+
 def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
     wrong = torch.cat([weights, torch.full((4, 192, 1), 0.0)], dim=2)
     run = placed(Readout(wrong))
@@ -113,6 +121,7 @@ def test_a_model_that_is_never_right_has_no_p_shap(placed, weights):
     unknown += ("k1/p_shap", "k1/correct/p_value")
     assert [values[key] for key in unknown] == [None] * len(unknown)
     assert values["correct/dependent/mean"] is None
+    assert paired_bias(run, images=60) == {"p_shap": None}
     with pytest.raises(VitrailError, match="none of 60 images correctly"):
         estimator_spread(run, permutations=[1], paired_batches=[], images=60, reference=1)
 

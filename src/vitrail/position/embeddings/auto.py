@@ -1,8 +1,9 @@
 """Auto-PE (position, Sec. 4, App. B): a learned factor on a position embedding.
 
 A learned number gamma scales the whole position embedding, so a model can weaken position by
-changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is unconstrained, and trained at
-a learning rate of its own, 0.1 (Sec. 4; `optimizer` in ``configs/papers/position/recipes.yaml``).
+changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is
+unconstrained, and trained at a learning rate of its own, 0.1 (Sec. 4; `optimizer` in
+``configs/papers/position/recipes.yaml``).
 """
 
 from __future__ import annotations

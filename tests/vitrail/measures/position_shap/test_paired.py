@@ -1,6 +1,3 @@
-import itertools
-import math
-
 import numpy as np
 import pytest
 import torch
@@ -8,31 +5,21 @@ from shap import KernelExplainer
 
 from tests.vitrail.measures.position_shap.models import Tokens, assert_same, samples
 from vitrail.errors import VitrailError
+from vitrail.measures.position_shap.kernel import kernel_shap
 from vitrail.measures.position_shap.paired import Fold, draw_folds, paired
 
 
 def least_squares(f, instance, background):
-    """Kernel SHAP (Lundberg and Lee, Theorem 2) of two players, as its regression.
+    """Kernel SHAP of two players by its regression; `f` takes (image, embedding) index pairs."""
 
-    `f` takes (image index, embedding index) pairs. Coalitions of one player have equal weights;
-    the empty and the full one bind phi_0 and the sum.
-    """
-    values = {
-        coalition: np.mean(
-            f(np.array([np.where(coalition, instance, other) for other in background]))
-        )
-        for coalition in itertools.product((False, True), repeat=2)
-    }
-    none, both = values[False, False], values[True, True]
-    # The sum eliminates phi_embedding: y = phi_image * (z_image - z_embedding).
-    design, target, weights = [], [], []
-    for image, embedding in ((True, False), (False, True)):
-        design.append(int(image) - int(embedding))
-        target.append(values[image, embedding] - none - embedding * (both - none))
-        weights.append((2 - 1) / (math.comb(2, 1) * 1 * (2 - 1)))
-    design, target, root = np.array(design)[:, None], np.array(target), np.sqrt(weights)
-    (phi_image,) = np.linalg.lstsq(design * root[:, None], target * root, rcond=None)[0]
-    return np.array([phi_image, both - none - phi_image])
+    def response(coalitions):
+        means = [
+            np.mean(f([np.where(there, instance, other) for other in background]))
+            for there in coalitions.numpy()
+        ]
+        return torch.tensor(means, dtype=torch.float64)
+
+    return kernel_shap(response, 2).numpy()
 
 
 def kernel_explainer(f, instance, background):
@@ -41,9 +28,9 @@ def kernel_explainer(f, instance, background):
     return explainer.shap_values(np.array(instance), silent=True, l1_reg=False)
 
 
-@pytest.mark.parametrize("kernel_shap", [least_squares, kernel_explainer])
+@pytest.mark.parametrize("explain", [least_squares, kernel_explainer])
 @pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
-def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_size):
+def test_paired_is_kernel_shap_on_the_same_background(explain, count, batch_size):
     """position, App. A, Eq. 3, Eq. 7-8."""
     model, data = Tokens(), samples(count)
     images, labels = data.tensors
@@ -55,11 +42,11 @@ def test_paired_is_kernel_shap_on_the_same_background(kernel_shap, count, batch_
         for sample in fold.samples.tolist():
 
             def f(pairs, label=labels[sample], embeddings=embeddings):
-                pairs = torch.as_tensor(pairs).long()
+                pairs = torch.as_tensor(np.array(pairs)).long()
                 logits = model(images[pairs[:, 0]], embeddings[pairs[:, 1]])
                 return logits[:, label].detach().numpy()
 
-            phi_image, phi_position = kernel_shap(f, (sample, len(background)), background)
+            phi_image, phi_position = explain(f, (sample, len(background)), background)
             assert result.phi_image[sample].item() == pytest.approx(phi_image, abs=1e-10)
             assert result.phi_position[sample].item() == pytest.approx(phi_position, abs=1e-10)
             share = abs(phi_position) / (abs(phi_position) + abs(phi_image))

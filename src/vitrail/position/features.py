@@ -1,0 +1,181 @@
+"""P-SHAP by Kernel SHAP itself: of two features, of parts of both, and of mean backgrounds.
+
+The paper's text describes P-SHAP as Kernel SHAP of single elements of image and embedding, whose
+SHAP values are summed (position, Sec. 3), and a background as the mean of a feature (position,
+App. A). The published code has two features and averages logits over the background, and so does
+P-SHAP here. The one idea: all of these are `kernel_shap` with another response to coalitions, so
+they can be compared on one batch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from vitrail.errors import VitrailError
+from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.permutable import Permutable
+from vitrail.measures.position_shap.kernel import kernel_shap
+from vitrail.measures.position_shap.paired import draw_folds, paired
+from vitrail.measures.position_shap.shapley import position_share
+from vitrail.measures.position_shap.sweep import collate
+from vitrail.position.measures import transformed, validation
+from vitrail.position.vit import PositionViT
+
+Response = Callable[[Tensor], Tensor]
+"""The logits ``(C,)`` of coalitions ``(C, M)``: first parts of the image, then of the positions."""
+
+
+@passes(lambda given: 7 + given["images"] / 2 * (5 + 2 ** (2 * given["parts"] ** 2)))
+def kernel_shap_of_parts(
+    trained: Trained, images: int = 32, parts: int = 2, batch_size: int = 512
+) -> Values:
+    """Compare the ways to define P-SHAP on one batch, whose halves are each other's background.
+
+    Source: position, Sec. 3, App. A. `images` are spread evenly over the validation split. Images
+    and positions are cut into `parts` x `parts` blocks of whole patches.
+
+    Returns:
+        ``closed/p_shap``, P-SHAP by the closed form of two features (`paired`), the mean over
+        correctly classified images (None if there is none). For three ways by regression
+        ``<way>/p_shap``; ``<way>/difference``, the mean absolute difference of P-SHAP of these
+        images from the closed form; and ``<way>/phi``, the largest difference of a SHAP value of
+        any image, in logits (all three None of ``closed``). The ways are ``two``, of the same two
+        features; ``parts``, of all blocks, whose SHAP values are summed for image and positions;
+        and ``mean``, of two features with means for backgrounds (`responses_to_means`).
+
+    Raises:
+        VitrailError: the model is no PositionViT with the embedding 'ape' and without a CLS token,
+            its grid has fewer rows or columns than `parts`, or as `paired`.
+    """
+    model = trained.model
+    if not isinstance(model, PositionViT) or model.embedding != "ape" or model.num_prefix_tokens:
+        raise VitrailError(
+            "Kernel SHAP of parts is measured of a table of the patches' positions alone: give a "
+            "recipe of a position_vit with the embedding 'ape' and without a class token"
+        )
+    samples, device = transformed(trained, validation(trained, images)), trained.device
+    folds = draw_folds(len(samples), model.positions, max(len(samples), 2), trained.seed)
+    closed = paired(model, samples, folds=folds, device=device)
+    blocks = blocks_of(model.grid_size, parts)
+    cuts = {"two": blocks_of(model.grid_size, 1), "parts": blocks}
+    phi = torch.zeros(3, 2, len(samples), dtype=torch.float64)  # ways; image and positions
+    for fold in folds:
+        explained, labels = collate(samples, fold.samples)
+        others, _ = collate(samples, fold.background)
+        for index, image, label in zip(fold.samples, explained, labels.tolist(), strict=True):
+            ways = [
+                responses(model, image, label, others, fold.permutations, cut, device, batch_size)
+                for cut in cuts.values()
+            ]
+            ways.append(responses_to_means(model, image, label, others, device))
+            for way, (response, count) in enumerate(zip(ways, (2, 2 * parts**2, 2), strict=True)):
+                each = kernel_shap(response, count)
+                phi[way, :, index] = each.unflatten(0, (2, -1)).sum(dim=1)
+    right, reference = closed.correct, torch.stack([closed.phi_image, closed.phi_position])
+
+    def mean(of_images: Tensor) -> float | None:
+        return of_images[right].mean().item() if right.any() else None
+
+    values: dict[str, float | None] = {
+        "images": len(samples),
+        "closed/p_shap": mean(closed.values),
+        "closed/difference": None,
+        "closed/phi": None,
+    }
+    for name, both in zip((*cuts, "mean"), phi, strict=True):
+        phi_image, phi_position = both
+        shares = position_share(phi_position, phi_image)
+        values |= {
+            f"{name}/p_shap": mean(shares),
+            f"{name}/difference": mean((shares - closed.values).abs()),
+            f"{name}/phi": (both - reference).abs().max().item(),
+        }
+    return values
+
+
+def blocks_of(grid: tuple[int, int], parts: int) -> Tensor:
+    """Return the block ``(N,)`` of each patch where a grid is cut into `parts` x `parts` blocks.
+
+    Raises:
+        VitrailError: a side of the grid has fewer patches than parts.
+    """
+    if not 1 <= parts <= min(grid):
+        raise VitrailError(
+            f"parts is {parts}, but the model has {grid[0]} x {grid[1]} patches: give 1 to "
+            f"{min(grid)}"
+        )
+    rows, columns = (torch.arange(side) * parts // side for side in grid)
+    return (parts * rows[:, None] + columns).flatten()
+
+
+def responses(
+    model: Permutable,
+    image: Tensor,
+    label: int,
+    others: Tensor,
+    permutations: Tensor,
+    blocks: Tensor,
+    device: str = "cpu",
+    batch_size: int = 512,
+) -> Response:
+    """Return the response to coalitions of blocks: the logit, averaged over the background.
+
+    A block of the image that is removed has the pixels of X_b, one of the positions those of P_b.
+
+    Args:
+        model: in evaluation mode on `device`; it takes rows that repeat, as an additive embedding.
+        image: ``(3, H, W)``.
+        label: the class whose logit is explained.
+        others: X_b, ``(m, 3, H, W)``.
+        permutations: the rows of P_b, ``(m, N)``.
+        blocks: the block of each patch, ``(N,)``, of a grid with the proportions of the image.
+        device: where the model is.
+        batch_size: images at a time, at least m.
+    """
+    count, height, width = len(others), *image.shape[1:]
+    side = math.isqrt(height * width // len(blocks))  # of a patch
+
+    def response(coalitions: Tensor) -> Tensor:
+        means = []
+        for part in coalitions.split(max(1, batch_size // count)):
+            seen, placed = (half[:, None, blocks] for half in part.chunk(2, dim=1))  # (C, 1, N)
+            seen = seen.unflatten(2, (height // side, width // side))
+            seen = seen.repeat_interleave(side, 2).repeat_interleave(side, 3)[:, :, None]
+            pixels = torch.where(seen, image, others).flatten(0, 1)  # (C m, 3, H, W)
+            rows = torch.where(placed, torch.arange(len(blocks)), permutations).flatten(0, 1)
+            with torch.inference_mode():
+                logits = model(pixels.to(device), rows.to(device))[:, label].cpu().double()
+            means.append(logits.unflatten(0, (-1, count)).mean(dim=1))
+        return torch.cat(means)
+
+    return response
+
+
+def responses_to_means(
+    model: PositionViT, image: Tensor, label: int, others: Tensor, device: str = "cpu"
+) -> Response:
+    """Return the response to coalitions of two features that are replaced by their means.
+
+    The image is replaced by the mean of `others`, ``(m, 3, H, W)``, and each row of the table, of
+    the embedding 'ape', by the mean of all rows. The other arguments are as of `responses`.
+    """
+    name = "pos_embed.weight"
+    table = model.get_parameter(name)
+    tables = {True: table, False: table.mean(dim=0).expand_as(table)}
+
+    def response(coalitions: Tensor) -> Tensor:
+        logits = torch.zeros(len(coalitions), dtype=torch.float64)
+        for placed, weight in tables.items():
+            chosen = coalitions[:, 1] == placed
+            seen = coalitions[chosen, 0, None, None, None]
+            pixels = torch.where(seen, image, others.mean(dim=0)).to(device)
+            with torch.inference_mode():
+                found = torch.func.functional_call(model, {name: weight}, (pixels,))
+            logits[chosen] = found[:, label].cpu().double()
+        return logits
+
+    return response
