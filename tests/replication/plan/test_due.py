@@ -300,7 +300,7 @@ LOOKING = {
     "vitrail.measures.preprocessing",
     *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes"),
     *("vitrail.octic.rotation", "vitrail.octic.views", "vitrail.variance.measures"),
-    *("vitrail.position.measures", "vitrail.position.probe"),
+    *(f"vitrail.position.{name}" for name in ("features", "measures", "probe")),
     *(f"vitrail.shift.{name}" for name in ("illustrations", "jumps", "position_limits")),
     # The transforms of a training are among its hyperparameters.
     *("replication.engine.hyperparameters", "replication.engine.dinov2.cost"),
