@@ -12,7 +12,9 @@ from replication.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}
-FIGURES = [f"fig{name}" for name in ("1", "2", "3a", "3b", "4a", "4b", "5", "6", "7", "8", "9a", "9b")]
+FIGURES = [
+    f"fig{name}" for name in ("1", "2", "3a", "3b", "4a", "4b", "5", "6", "7", "8", "9a", "9b")
+]
 DATASETS = {
     "EuroSAT": "eurosat", "CIFAR-10": "cifar10", "Flowers-102": "flowers102",
     "Imagenette": "imagenette", "SVHN": "svhn",
