@@ -7,18 +7,22 @@ as safetensors with a note of its digest (``<name>.json``), against which every 
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import safetensors.torch
+import torch
 
 from replication.data.download import alone, download
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.weights_file import note_of, read_weights, require_as_noted
 
 if TYPE_CHECKING:
-    from replication.plan.weights import PublishedWeights
+    from torch import Tensor
+
+    from replication.plan.weights import OnnxGraph, PublishedWeights
 
 
 def fetch(weights: PublishedWeights, output: Path) -> None:
@@ -47,7 +51,8 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
         found = published.exists()
         download(weights, published)
         origin = sha256(published)
-        tensors = read_weights(published)
+        graph = weights.graph
+        tensors = tensors_of(published, graph) if graph else read_weights(published)
         if published != output:
             # Clones, because safetensors refuses tensors that share memory (tied weights, views).
             kept = {name: value.contiguous().clone() for name, value in tensors.items()}
@@ -57,3 +62,32 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
                 published.unlink()
         noted = {"published_sha256": origin, "sha256": sha256(output), "pinned": weights.pinned}
         write_atomically(note, json.dumps(noted) + "\n")
+
+
+def tensors_of(archive: Path, graph: OnnxGraph) -> dict[str, Tensor]:
+    """Read tensors of an ONNX graph in a zip archive, under the names that the model has for them.
+
+    A graph is data, and none of it is run. Raises VitrailError if the package onnx is not
+    installed, or the archive is damaged or has not this file or one of these tensors.
+    """
+    try:
+        import onnx
+    except ImportError:
+        raise VitrailError(
+            f"{archive} holds weights in ONNX's format, and the package onnx, which reads it, is "
+            "not installed: pip install onnx"
+        ) from None
+    try:
+        with zipfile.ZipFile(archive) as files:
+            held = onnx.load_from_string(files.read(graph.file)).graph.initializer
+        found = {tensor.name: onnx.numpy_helper.to_array(tensor) for tensor in held}
+        parts = {
+            name: [torch.tensor(found[part]) for part in named]
+            for name, named in graph.tensors.items()
+        }
+        return {name: torch.cat(of, dim=1) if of[1:] else of[0] for name, of in parts.items()}
+    except Exception as error:  # a damaged file fails in as many ways as it has bytes
+        raise VitrailError(
+            f"cannot read the weights in {archive} ({graph.file}: {first_line(error)}): delete the "
+            "file to fetch it again, or correct `graph` in configs/weights.yaml"
+        ) from None

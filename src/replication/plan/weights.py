@@ -19,6 +19,19 @@ from vitrail.errors import VitrailError, did_you_mean
 REGISTRY = Path("configs") / "weights.yaml"
 
 
+class OnnxGraph(Strict):
+    """A model in ONNX's format, one of the files of a zip archive such as a wheel.
+
+    An exporter may give tensors names of its own, so the entry says which are which: several names
+    are of tensors that the model has as one, joined along their second axis.
+    """
+
+    file: str = Field(description="the path within the archive")
+    tensors: dict[str, tuple[str, ...]] = Field(
+        min_length=1, description="the model's name of each tensor that is kept -> those of ONNX"
+    )
+
+
 class PublishedWeights(Strict):
     """Weights that anybody may download."""
 
@@ -27,6 +40,7 @@ class PublishedWeights(Strict):
     size: PositiveInt | None = Field(None, description="bytes; null where it is not known")
     sha256: str | None = Hex64
     licence: str
+    graph: OnnxGraph | None = Field(None, description="where the weights are those of a graph")
 
     @property
     def checksum(self) -> tuple[str, str] | None:
@@ -46,7 +60,7 @@ class PublishedWeights(Strict):
 
     @property
     def suffix(self) -> str:
-        """Of the published file: ``.safetensors``, or ``.pth`` and the like for a pickle."""
+        """Of the published file: ``.safetensors``, ``.whl``, or ``.pth`` for a pickle."""
         return Path(self.url[0]).suffix
 
 

@@ -4,7 +4,9 @@ import hashlib
 import json
 import subprocess
 import sys
+import zipfile
 
+import onnx
 import pytest
 import torch
 from safetensors.torch import load_file, save
@@ -149,6 +151,47 @@ def test_a_url_without_an_answer_is_one_sentence(publish, output):
     said = r"cannot download swin \(file:///nowhere\.pth: .*\): .* place the file at .*swin\.pth$"
     with pytest.raises(VitrailError, match=said):
         fetch(missing, output)
+
+
+def wheel(file):
+    """A zip archive with an ONNX graph of which the tensors a, b and c are constants."""
+    tensors = {"a": torch.ones(2), "b": torch.zeros(1, 1, 2), "c": torch.full((1, 3, 2), 2.0)}
+    held = [onnx.numpy_helper.from_array(value.numpy(), name) for name, value in tensors.items()]
+    graph = onnx.helper.make_graph([], "graph", [], [], initializer=held)
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("package/model.onnx", onnx.helper.make_model(graph).SerializeToString())
+    return file.read_bytes()
+
+
+GRAPH = {"file": "package/model.onnx", "tensors": {"bias": ["a"], "table": ["b", "c"]}}
+
+
+def test_tensors_of_a_graph_in_an_archive_are_kept_under_the_models_names(
+    publish, output, tmp_path
+):
+    fetch(publish(wheel(tmp_path / "w"), name="package.whl", graph=GRAPH), output)
+    kept = load_file(output)
+    assert kept.keys() == {"bias", "table"}
+    assert kept["bias"].tolist() == [1, 1]
+    assert kept["table"].tolist() == [[[0, 0], [2, 2], [2, 2], [2, 2]]]
+    assert names(output) == KEPT
+
+
+@pytest.mark.parametrize(
+    ("content", "tensors", "said"),
+    [
+        (b"PK no archive", {"bias": ["a"]}, "package/model.onnx"),
+        (None, {"bias": ["d"]}, "'d'"),
+    ],
+)
+def test_an_archive_without_the_graph_or_a_tensor_is_one_sentence(
+    publish, output, tmp_path, content, tensors, said
+):
+    graph = {**GRAPH, "tensors": tensors}
+    weights = publish(content or wheel(tmp_path / "w"), name="package.whl", graph=graph)
+    with pytest.raises(VitrailError, match=rf"cannot read the weights in .*{said}"):
+        fetch(weights, output)
+    assert not output.exists()
 
 
 def test_two_processes_do_not_fetch_the_same_weights_at_once(publish, output):

@@ -19,7 +19,7 @@ def test_all_weights_that_recipes_start_from_are_in_the_registry(root, weights):
     for name in names:
         entry = find_weights(name, weights)
         assert catalog.weights_of(name).stem == entry.name
-        assert entry.suffix in (".safetensors", ".pth")
+        assert entry.suffix == ".whl" if entry.graph else entry.suffix in (".safetensors", ".pth")
 
 
 def test_a_digest_is_whole_or_begins_in_the_files_name(weights):
