@@ -1,16 +1,17 @@
-"""Table 1 and Figure 3: what Mixup, Cutmix and random erasing do to the variance of an image.
+"""Table 1 and Figure 3: what augmentations do to the variance of an image.
 
-What is measured is what is trained with, timm's own augmentations, on two real photographs. Beside
-it stands the theory, Propositions 1 to 3, filled with the photographs' own means, variances and
-correlations: each makes a new image from an image and something else, by weights or by a mask, so
-its variance follows from the first two moments of both. All results are ratios
-Var[after] / Var[before]. Moments may be those of a whole batch (pooled) or of one image (within);
-the formulas are the same, and the two answers differ because images differ in their means.
+What is measured is what is trained with, timm's own augmentations on the recipe's crops, beside
+the theory of Propositions 1 to 3. Mixup weighs two images, Cutmix and random erasing choose by a
+mask between an image and something else, so the variance of the result follows from the first two
+moments of both. All results are ratios Var[after] / Var[before]. Moments may be those of many
+images (pooled) or of one image (within); the two answers differ because images differ in their
+means.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 import torch
@@ -27,24 +28,33 @@ from torchvision.transforms.functional import normalize
 
 from vitrail.images.photos import photo_crops
 from vitrail.measures.context import Context, Values
-from vitrail.seeding import seed_everything
+from vitrail.measures.photographs import centres, crops, photographs
+from vitrail.seeding import derive, seed_everything
 from vitrail.variance.upsampling import Mode, upsample, variance_ratio
 
 Number = TypeVar("Number", float, Tensor)
-Augment = Callable[[Tensor], Tensor]
-Row = tuple[float, float, float, float]
-QUANTITIES = ("pooled", "pooled theory", "within", "within theory")
+Augmented = tuple[Tensor, float, float]
+"""Images, and Var[after] / Var[before] by theory, pooled and within."""
+Augment = Callable[[Tensor], Augmented]
+"""Leaves the images ``(B, 3, H, W)`` that it is given as they are."""
+
+QUANTITIES = ("pooled", "pooled theory", "within", "within theory", "mean shift")
 
 # E[e^2] of the noise, and the variance of its mean over one block's three channels.
 NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "pixel": (1.0, 0.0)}
 # Beta(a, a) for so large an a is 0.5: timm's way to a fixed lambda.
 HALF = 1e6
+PATCHES = 8  # a side, in Cutmix's mask of patches
+
+DEFAULT = (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
+INCEPTION = (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD)
 
 
 def mixup_variance(lam: Number, rho: float = 0.0) -> Number:
     """The ratio for lam * v_i + (1 - lam) * v_j of correlation `rho` (variance, Proposition 1).
 
-    The paper has rho = 0. Below 1 for every lam in (0, 1), unless the images are equal (rho = 1).
+    The paper has rho = 0. Below 1 for every lam in (0, 1), unless the images are equal (rho = 1),
+    and above 1 for every other lam but 0 and 1.
     """
     return lam**2 + (1 - lam) ** 2 + 2 * lam * (1 - lam) * rho
 
@@ -81,52 +91,55 @@ def erasing_variance(
     return (second - (kept * mean) ** 2 - fraction**2 * shared) / variance
 
 
-def augmentation_variance(context: Context, image_size: int, images: int, batches: int) -> Values:
+def augmentation_variance(
+    context: Context, image_size: int, images: int, batch_size: int
+) -> Values:
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
-    Source: variance, Sec. "Variance Shift Due to Mixup" and
-    Sec. "Variance Shift Due to Random Erasing".
+    Source: variance, Sec. "Properties of Variance" (in "Problem Statement"),
+    Sec. "Variance Shift Due to Mixup" and Sec. "Variance Shift Due to Random Erasing".
+
+    Images are random resized crops of photographs of the measure's dataset, standardised by
+    ImageNet's statistics (default-mean-std), by inception-mean-std, or each image by its own mean
+    and deviation, as the propositions assume. A measure that names no dataset takes white noise of
+    ImageNet's statistics, of which the propositions speak exactly.
 
     Args:
         context: its seed decides crops and augmentations.
-        image_size: side of the crops in pixels.
-        images: crops in a batch, half of each photograph.
-        batches: how often the batch is augmented.
+        image_size: side of the images in pixels.
+        images: how many, a multiple of `batch_size`.
+        batch_size: how many are in memory, and mixed with one another; a multiple of 2.
 
     Returns:
-        ``"<augmentation>/<quantity>"`` with the quantities pooled, pooled theory (the variance of
-        a whole batch), within, within theory (the mean variance of one image).
+        ``"<augmentation> <normalisation>/<quantity>"``. The quantities are pooled, pooled theory
+        (the variance of all pixels of all images), within, within theory (the mean variance of one
+        image) and mean shift (of the mean of all pixels, in their deviations). Theory is filled
+        with the images' own means, variances and correlations. A training crop is compared with
+        the centre of its photograph, so that noise has None there. Of photographs, their number and
+        digest, too.
     """
-    pixels = _crops(images, image_size, context.seed)
-    photos = pixels.unflatten(0, (-1, 2))  # crops come from the two photographs in turn
-    own = (photos - photos.mean((0, 3, 4), keepdim=True)) / photos.std((0, 3, 4), keepdim=True)
-    own = own.flatten(0, 1)
-    generator = torch.Generator().manual_seed(context.seed)
-    noise = torch.randn(own.shape, generator=generator)
-    normalized = {
-        "own": own,
-        "default": normalize(pixels, IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD),
-        "inception": normalize(pixels, IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD),
-    }
-
-    rows = {mode: _upsampling(own, mode) for mode in get_args(Mode)}
-    modes: tuple[Mode, ...] = ("bilinear", "bicubic")
-    rows |= {f"{mode} noise": _upsampling(noise, mode) for mode in modes}
-    for name, alpha in {"0.2": 0.2, "0.4": 0.4, "0.8": 0.8, "half": HALF}.items():
-        seed_everything(f"mixup {name}", context.seed)
-        rows[f"mixup {name}"] = _mixup(own, alpha, batches)
-    for normalization in ("own", "default"):
-        seed_everything(f"cutmix {normalization}", context.seed)
-        rows[f"cutmix {normalization}"] = _cutmix(normalized[normalization], batches)
-    for normalization, batch in normalized.items():
-        for mode in NOISE:
-            seed_everything(f"erasing {mode} {normalization}", context.seed)
-            rows[f"{mode} {normalization}"] = _erasing(batch, mode, batches)
-    return {
-        f"{row}/{quantity}": value
-        for row, values in rows.items()
-        for quantity, value in zip(QUANTITIES, values, strict=True)
-    }
+    photos = photographs(context, images) if context.datasets else None
+    values: dict[str, float | str | None] = {}
+    ratios = {name: _Ratio() for name in (*AUGMENTATIONS, TRAINING)}
+    if photos:
+        values = {"photographs": len(photos), "sha256": photos.sha256}
+    batches = images // batch_size
+    for number in range(batches):
+        shown = photos[number::batches] if photos else None
+        seed = derive("table 1", context.seed, number)
+        pixels = crops(shown, image_size, seed) if shown else _noise(batch_size, image_size, seed)
+        normalised = _normalised(pixels)
+        for name, augment in AUGMENTATIONS.items():
+            seed_everything(name, seed)
+            before = normalised[name.rpartition(" ")[2]]
+            ratios[name].add(before, *augment(before))
+        if shown:
+            tested = normalize(centres(shown, image_size), *DEFAULT)
+            ratios[TRAINING].add(tested, normalised["default"], 1.0, 1.0)
+    for name, ratio in ratios.items():
+        measured = zip(QUANTITIES, ratio.values(), strict=True)
+        values |= {f"{name}/{quantity}": value for quantity, value in measured}
+    return values
 
 
 def augmentation_montage(context: Context, image_size: int) -> Values:
@@ -139,10 +152,10 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
         ``"<image>/variance"``, and ``"pixels <image>"``: (H, W, 3) in 0..255 for drawing.
     """
     size = 5 * image_size  # a large part of the photograph, scaled down
-    crops = _crops(2, size, context.seed)
-    crops = upsample(crops, (image_size, image_size), "bilinear", antialias=True)
-    flat = crops.flatten(1)
-    pair = (crops - flat.mean(1)[:, None, None, None]) / flat.std(1)[:, None, None, None]
+    pixels = torch.from_numpy(photo_crops(2, size, context.seed)).permute(0, 3, 1, 2) / 255
+    pair = _normalised(upsample(pixels, (image_size, image_size), "bilinear", antialias=True))[
+        "own"
+    ]
     shown = {"first image": pair[0], "second image": pair[1]}
     seed_everything("montage", context.seed)
     labels = torch.zeros(2, dtype=torch.long)
@@ -151,107 +164,211 @@ def augmentation_montage(context: Context, image_size: int) -> Values:
     for mode in ("pixel", "rand", "const"):
         erasing = RandomErasing(probability=1, min_area=0.2, mode=mode, device="cpu")
         shown[f"erasing {mode}"] = erasing(pair[0].clone())
-    return {f"{name}/variance": _variance(image) for name, image in shown.items()} | {
+    return {f"{name}/variance": image.var(correction=0).item() for name, image in shown.items()} | {
         f"pixels {name}": _to_bytes(image) for name, image in shown.items()
     }
 
 
-def _upsampling(batch: Tensor, mode: Mode) -> Row:
+@dataclass
+class _Moments:
+    """Sums over images of their mean, mean square and variance."""
+
+    images: int = 0
+    first: float = 0.0
+    second: float = 0.0
+    within: float = 0.0
+
+    def add(self, images: Tensor) -> None:
+        flat = images.flatten(1).double()
+        self.images += len(flat)
+        self.first += flat.mean(1).sum().item()
+        self.second += flat.square().mean(1).sum().item()
+        self.within += flat.var(1, correction=0).sum().item()
+
+    @property
+    def mean(self) -> float:
+        return self.first / self.images
+
+    @property
+    def variance(self) -> float:
+        return self.second / self.images - self.mean**2
+
+
+@dataclass
+class _Ratio:
+    """Images before and after an augmentation, and what theory expects of their sums."""
+
+    before: _Moments = field(default_factory=_Moments)
+    after: _Moments = field(default_factory=_Moments)
+    pooled: float = 0.0
+    within: float = 0.0
+
+    def add(self, before: Tensor, after: Tensor, pooled: float, within: float) -> None:
+        known = self.before.within
+        self.before.add(before)
+        self.after.add(after)
+        self.pooled += len(before) * pooled
+        self.within += (self.before.within - known) * within
+
+    def values(self) -> Sequence[float | None]:
+        before, after = self.before, self.after
+        if not before.images:
+            return [None] * len(QUANTITIES)
+        return [
+            after.variance / before.variance,
+            self.pooled / before.images,
+            after.within / before.within,
+            self.within / before.within,
+            (after.mean - before.mean) / before.variance**0.5,
+        ]
+
+
+def _noise(images: int, size: int, seed: int) -> Tensor:
+    """White noise in the place of pixels, of ImageNet's means and deviations."""
+    noise = torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(seed))
+    mean, deviation = (torch.tensor(each)[:, None, None] for each in DEFAULT)
+    return mean + deviation * noise
+
+
+def _normalised(pixels: Tensor) -> dict[str, Tensor]:
+    """The same images by each normalisation; own takes each image's own mean and deviation."""
+    flat = pixels.flatten(1)
+    mean, deviation = (each[:, None, None, None] for each in (flat.mean(1), flat.std(1)))
+    return {
+        "default": normalize(pixels, *DEFAULT),
+        "inception": normalize(pixels, *INCEPTION),
+        "own": (pixels - mean) / deviation.clamp_min(1 / 255),  # a plain image has none
+    }
+
+
+def _upsampled(mode: Mode) -> Augment:
     """Twice the size; the theory is that of white noise (variance, Theorem 1)."""
-    old = (batch.shape[-2], batch.shape[-1])
-    new = (2 * old[0], 2 * old[1])
-    pooled, within = _measure(batch, lambda images: upsample(images, new, mode), 1)
-    k = variance_ratio(old, new, mode)
-    return pooled, k, within, k
+
+    def augment(images: Tensor) -> Augmented:
+        height, width = images.shape[-2:]
+        old, new = (height, width), (2 * height, 2 * width)
+        k = variance_ratio(old, new, mode)
+        return upsample(images, new, mode), k, k
+
+    return augment
 
 
-def _mixup(batch: Tensor, alpha: float, batches: int) -> Row:
-    """Mixup, with the mean correlation of all pairs of these images (variance, Proposition 1)."""
-    mixup = Mixup(mixup_alpha=alpha, num_classes=2)
-    labels = torch.zeros(len(batch), dtype=torch.long)
-    pooled, within = _measure(
-        batch, lambda images: mixup(images[torch.randperm(len(images))], labels)[0], batches
+def _cropped(images: Tensor) -> Augmented:
+    """Cut out the centre, half as high and wide."""
+    height, width = images.shape[-2:]
+    top, left = height // 4, width // 4
+    return images[..., top : top + height // 2, left : left + width // 2], 1.0, 1.0
+
+
+def _shuffled(images: Tensor) -> Augmented:
+    flat = images.flatten(2)
+    return flat[:, :, torch.randperm(flat.shape[2])], 1.0, 1.0
+
+
+def _duplicated(images: Tensor) -> Augmented:
+    return torch.cat([images, images], dim=-1), 1.0, 1.0
+
+
+def _concatenated(images: Tensor) -> Augmented:
+    """Two images side by side."""
+    return torch.cat([images, images.flip(0)], dim=-1), 1.0, _masked(images, torch.tensor(0.5))
+
+
+def _mixup(alpha: float) -> Augment:
+    """Mixup, lambda drawn for each image (variance, Proposition 1)."""
+
+    def augment(images: Tensor) -> Augmented:
+        mixup = Mixup(mixup_alpha=alpha, mode="elem", num_classes=2)
+        mixed, _ = mixup(images.clone(), torch.zeros(len(images), dtype=torch.long))
+        pooled, within = _correlations(images)
+        return mixed, beta_mixup_variance(alpha, pooled), beta_mixup_variance(alpha, within)
+
+    return augment
+
+
+def _mixed(lam: float) -> Augment:
+    """Mixup at one lambda, also outside (0, 1) (variance, Proposition 1)."""
+
+    def augment(images: Tensor) -> Augmented:
+        mixed = lam * images + (1 - lam) * images.flip(0)
+        pooled, within = _correlations(images)
+        return mixed, mixup_variance(lam, pooled), mixup_variance(lam, within)
+
+    return augment
+
+
+def _cutmix(images: Tensor) -> Augmented:
+    """Cutmix of each image with another (variance, Proposition 2)."""
+    cutmix = Mixup(
+        mixup_alpha=0, cutmix_alpha=1.0, mode="elem", label_smoothing=0, num_classes=len(images)
     )
-    flat = batch.flatten(1)
-    centred = flat - flat.mean(1, keepdim=True)
-    rho = (_mean_product(flat) - batch.mean().item() ** 2) / _variance(batch)
-    rho_within = _mean_product(centred) / _within(batch)
-    theory = mixup_variance if alpha == HALF else beta_mixup_variance
-    drawn = 0.5 if alpha == HALF else alpha
-    return pooled, theory(drawn, rho), within, theory(drawn, rho_within)
+    mixed, target = cutmix(images.clone(), torch.arange(len(images)))
+    area = 1 - target.diagonal()  # the weight of the other image's label is its area
+    return mixed, 1.0, _masked(images, area)
 
 
-def _cutmix(batch: Tensor, batches: int) -> Row:
-    """Cutmix; images of unequal means gain variance, each in itself (variance, Proposition 2)."""
-    cutmix = Mixup(mixup_alpha=0, cutmix_alpha=1.0, label_smoothing=0, num_classes=2)
-    half = len(batch) // 2
-    labels = torch.tensor([0] * half + [1] * half)
-    areas, gaps = [], []
-
-    def augment(images: Tensor) -> Tensor:
-        images = images[torch.randperm(len(images))]
-        means = images.flatten(1).mean(1)
-        gaps.append(means - means.flip(0))  # timm mixes image i with image B - 1 - i, in place
-        mixed, target = cutmix(images, labels)
-        areas.append(target[0, 1])  # the weight of the other image's label is its area
-        return mixed
-
-    pooled, within = _measure(batch, augment, batches)
-    area, gap = torch.stack(areas)[:, None], torch.stack(gaps)
-    theory = cutmix_variance(area, gap, torch.tensor(_within(batch))).mean().item()
-    return pooled, 1.0, within, theory
+def _patched(images: Tensor) -> Augmented:
+    """Half of the patches from another image, as variants of Cutmix choose patches by a mask."""
+    sides = images.shape[-2:]
+    grid = torch.rand(len(images), PATCHES**2).argsort(1).view(-1, 1, PATCHES, PATCHES)
+    mask = upsample((grid < PATCHES**2 // 2).float(), (sides[0], sides[1]), "nearest")
+    mixed = mask * images + (1 - mask) * images.flip(0)
+    return mixed, 1.0, _masked(images, 1 - mask.mean((1, 2, 3)))
 
 
-def _erasing(batch: Tensor, mode: str, batches: int) -> Row:
+def _erased(mode: str) -> Augment:
     """Random erasing, every image erased once (variance, Proposition 3)."""
-    erasing = RandomErasing(probability=1, mode=mode, device="cpu")
-    fractions = []
-
-    def augment(images: Tensor) -> Tensor:
-        erased = erasing(images)
-        fractions.append((erased != batch).any(dim=1).float().mean(dim=(1, 2)))  # (B,)
-        return erased
-
-    pooled, within = _measure(batch, augment, batches)
     power, shared = NOISE[mode]
-    fraction, flat = torch.stack(fractions), batch.flatten(1)
-    mean, variance = flat.mean(1), flat.var(1, correction=0)
-    each = erasing_variance(fraction, mean, variance, power, shared) * variance
-    share, mean_of_all = fraction.mean().item(), batch.mean().item()
-    theory = erasing_variance(share, mean_of_all, _variance(batch), power)
-    return pooled, theory, within, each.mean().item() / _within(batch)
+
+    def augment(images: Tensor) -> Augmented:
+        erased = RandomErasing(probability=1, mode=mode, device="cpu")(images.clone())
+        fraction = (erased != images).any(dim=1).float().mean(dim=(1, 2))  # (B,)
+        flat = images.flatten(1)
+        mean, variance = flat.mean(1), flat.var(1, correction=0)
+        whole = images.mean().item(), images.var(correction=0).item()
+        pooled = erasing_variance(fraction.mean().item(), *whole, power)
+        each = erasing_variance(fraction, mean, variance, power, shared) * variance
+        return erased, pooled, (each.mean() / variance.mean()).item()
+
+    return augment
 
 
-def _mean_product(rows: Tensor) -> float:
-    """Mean over pairs of different rows ``(B, n)`` of the mean of their products."""
-    pairs = len(rows) * (len(rows) - 1)
-    products: Tensor = rows.sum(0).square() - rows.square().sum(0)
-    return products.mean().item() / pairs
+def _masked(images: Tensor, area: Tensor) -> float:
+    """Mean of `cutmix_variance` where `area` of each image comes from its partner from the end."""
+    flat = images.flatten(1)
+    means, variance = flat.mean(1), flat.var(1, correction=0).mean()
+    return cutmix_variance(area, means - means.flip(0), variance).mean().item()
 
 
-def _measure(batch: Tensor, augment: Augment, batches: int) -> tuple[float, float]:
-    """Augment a batch several times; return Var[after] / Var[before], pooled and within."""
-    first, second, within = 0.0, 0.0, 0.0
-    for _ in range(batches):
-        after = augment(batch.clone())  # timm augments in place
-        first += after.mean().item() / batches
-        second += after.square().mean().item() / batches
-        within += _within(after) / batches
-    return (second - first**2) / _variance(batch), within / _within(batch)
+def _correlations(images: Tensor) -> tuple[float, float]:
+    """Correlation of the images with their partners from the end, pooled and within an image."""
+    flat = images.flatten(1)
+    return _correlation(flat - flat.mean()), _correlation(flat - flat.mean(1, keepdim=True))
 
 
-def _variance(batch: Tensor) -> float:
-    return batch.var(correction=0).item()
+def _correlation(centred: Tensor) -> float:
+    return ((centred * centred.flip(0)).mean() / centred.square().mean()).item()
 
 
-def _within(batch: Tensor) -> float:
-    """Mean over images of the variance of one: ``(B, C, H, W)``."""
-    return batch.flatten(1).var(1, correction=0).mean().item()
-
-
-def _crops(images: int, size: int, seed: int) -> Tensor:
-    """Photo crops as ``(images, 3, size, size)`` in [0, 1]."""
-    return torch.from_numpy(photo_crops(images, size, seed)).permute(0, 3, 1, 2) / 255
+TRAINING = "training crop default"
+AUGMENTATIONS: dict[str, Augment] = {
+    **{f"{mode} default": _upsampled(mode) for mode in get_args(Mode)},
+    "crop default": _cropped,
+    "shuffle default": _shuffled,
+    "duplicate default": _duplicated,
+    "concatenate default": _concatenated,
+    **{f"mixup {alpha} default": _mixup(alpha) for alpha in (0.2, 0.4, 0.8)},
+    **{f"lambda {lam} default": _mixed(lam) for lam in (0.5, 1.5)},
+    "cutmix default": _cutmix,
+    "cutmix own": _cutmix,
+    "patches default": _patched,
+    **{
+        f"{mode} {normalisation}": _erased(mode)
+        for normalisation in ("default", "own", "inception")
+        for mode in NOISE
+    },
+}
+"""What is measured, by name and normalisation."""
 
 
 def _to_bytes(image: Tensor) -> Any:

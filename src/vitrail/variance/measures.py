@@ -1,8 +1,9 @@
 """What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
 
 Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which tests whether Table 3's gain
-comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`. Table 1 and
-Figure 3 are in `augmentation_measures`; Tables 5 and 6 need accuracy alone.
+comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`; the gradient that
+the problem statement begins with, `normalisation_gradient`. Table 1 and Figure 3 are in
+`augmentation_measures`; Tables 5 and 6 need accuracy alone.
 
 Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
 pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's; models
@@ -31,7 +32,12 @@ from vitrail.variance.rescaling import (
     patch_positions,
     rescale_pos_embed,
 )
-from vitrail.variance.upsampling import Mode, axis_variance_ratio, sampled_variance_ratio
+from vitrail.variance.upsampling import (
+    Mode,
+    axis_variance_ratio,
+    sampled_variance_ratio,
+    weight_matrix,
+)
 
 RIGHT = "right"
 """The name that rows of right and wrong images are kept by."""
@@ -55,14 +61,16 @@ def upsampling(
     `monte_carlo` has the ``case`` to sample, from how many ``maps`` of noise.
 
     Returns:
-        ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D); the sampled case is
-        called ``monte carlo``.
+        ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D) and mean, which is
+        E[UP(v)] / E[v], the mean over outputs of the sum of their weights. The sampled case is
+        called ``monte carlo`` and has no mean, as that of its noise is 0.
     """
-    values: dict[str, float] = {}
+    values: dict[str, float | None] = {}
     for mode in modes:
         for name, case in cases.items():
             k1d = axis_variance_ratio(mode=mode, **case)
-            values |= _ratios(f"{mode} {name}", k1d**2, k1d)
+            mean = weight_matrix(mode=mode, **case).sum(dim=1).mean().item()
+            values |= _ratios(f"{mode} {name}", k1d**2, k1d, mean**2)  # of both axes
         sampled = cases[monte_carlo["case"]]
         old, new = sampled["old"], sampled["new"]
         generator = torch.Generator().manual_seed(context.seed)
@@ -75,9 +83,47 @@ def upsampling(
     return values
 
 
-def _ratios(name: str, k2d: float, k1d: float) -> dict[str, float]:
+def _ratios(name: str, k2d: float, k1d: float, mean: float | None = None) -> dict[str, Any]:
     ratios = {"k2D": k2d, "k1D": k1d, "1/sqrt(k2D)": k2d**-0.5, "1/sqrt(k1D)": k1d**-0.5}
-    return {f"{name}/{quantity}": value for quantity, value in ratios.items()}
+    return {f"{name}/{quantity}": value for quantity, value in {**ratios, "mean": mean}.items()}
+
+
+def normalisation_gradient(context: Context, channels: int, ratios: Sequence[float]) -> Values:
+    """The gradient d LN(X+P)/dP of one token by the variance of X, where Var[P] = 1.
+
+    Source: variance, Sec. "Problem Statement". With z = LN(X+P) the gradient is
+    (I - 11'/n - zz'/n) / sqrt(Var[X+P]), a projection on n - 2 dimensions over the deviation. Its
+    Frobenius norm over sqrt(n - 2) is therefore 1 / sqrt(Var[X+P]). The paper's 1 / sqrt(Var[X]) is
+    that where X varies far more than P.
+
+    Args:
+        context: its seed draws X and P.
+        channels: n, of a token.
+        ratios: of Var[X] to Var[P].
+
+    Returns:
+        ``"<ratio>/..."``: gradient, its norm by automatic differentiation; exact and paper, the two
+        laws; gradient/paper.
+    """
+    generator = torch.Generator().manual_seed(context.seed)
+    drawn = torch.randn(2, channels, generator=generator, dtype=torch.float64)
+    x, p = torch.linalg.qr((drawn - drawn.mean(1, keepdim=True)).T).Q.T * channels**0.5
+    values: dict[str, float] = {}
+    for ratio in ratios:
+        patch = ratio**0.5 * x  # not correlated with p, which has variance 1
+
+        def normalised(positions: Tensor, patch: Tensor = patch) -> Tensor:
+            return nn.functional.layer_norm(patch + positions, (channels,), eps=0)
+
+        jacobian: Any = torch.autograd.functional.jacobian(normalised, p)
+        gradient = (jacobian.norm() / (channels - 2) ** 0.5).item()
+        values |= {
+            f"{ratio:g}/gradient": gradient,
+            f"{ratio:g}/exact": (patch + p).var(correction=0).item() ** -0.5,
+            f"{ratio:g}/paper": ratio**-0.5,
+            f"{ratio:g}/gradient/paper": gradient * ratio**0.5,
+        }
+    return values
 
 
 def _passes_by_size(given: Mapping[str, Any], models: int) -> Passes:
@@ -173,7 +219,8 @@ def amplification(
 
 def _passes_of_embeddings(given: Mapping[str, Any]) -> Passes:
     """Each image once: it passes the patch embedding alone, but to read it takes the time."""
-    passes = {size / given["trained_at"]: 1.0 for size in given["sizes"]}
+    trained_at = given["trained_at"] or given["side"]
+    passes = {size / trained_at: 1.0 for size in given["sizes"]}
     passes[1] = passes.get(1, 0) + given["train_images"] / given["images"]
     return passes
 
@@ -183,7 +230,7 @@ def _passes_of_embeddings(given: Mapping[str, Any]) -> Passes:
 def embedding_variance(
     trained: Trained,
     sizes: Sequence[int],
-    trained_at: int,
+    trained_at: int | None,
     mode: Mode,
     antialias: bool,
     batch_size: int,
@@ -223,7 +270,7 @@ def embedding_variance(
 
 @passes(0)
 def position_maps(
-    trained: Trained, size: int, trained_at: int, mode: Mode, antialias: bool
+    trained: Trained, size: int, trained_at: int | None, mode: Mode, antialias: bool
 ) -> Values:
     """Figure 2: the variance of P over channels at every position; arguments as in `rescaling`.
 

@@ -1,5 +1,6 @@
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 import pytest
 import timm
@@ -22,12 +23,15 @@ from vitrail.variance import measures
 from vitrail.variance.measures import (
     amplification,
     embedding_variance,
+    normalisation_gradient,
     position_maps,
     rescaling,
     upsampling,
 )
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
+MODES = ["nearest", "bilinear", "bicubic"]
+CPU = Context(device="cpu", data_root=Path("data"), seed=0)
 EVALUATION = {"trained_at": 224, "mode": "bicubic", "antialias": False, "batch_size": 16}
 
 
@@ -73,7 +77,7 @@ def test_upsampling_gives_every_quantity_of_every_case():
         },
         monte_carlo={"case": "224-448", "maps": 2},
     )
-    assert len(values) == 2 * 3 * 4
+    assert len(values) == 2 * 3 * 5
     assert values["bicubic 224-448/k2D"] == pytest.approx(0.72952, abs=1e-5)
     assert values["bicubic 224-448/1/sqrt(k1D)"] == pytest.approx(1.0820, abs=5e-5)
     assert values["bicubic monte carlo/k1D"] == pytest.approx(0.8541, rel=0.02)
@@ -239,3 +243,36 @@ def test_the_position_maps_are_variances_over_channels(trained):
     assert values["P/ratio"] == 1
     assert values["empirical/ratio"] == pytest.approx(1, rel=1e-4)
     assert values["baseline/ratio"] == values["baseline/variance"] / values["P/variance"]
+
+
+@pytest.mark.parametrize("ratio", [0.01, 1.0, 400.0])
+def test_the_gradient_of_a_normalised_sum_is_a_projection_over_its_deviation(ratio):
+    """variance, Sec. "Problem Statement": (I - 11'/n - zz'/n) / sqrt(Var[X+P])."""
+    channels = 12
+    values = normalisation_gradient(CPU, channels, [ratio])
+    assert values[f"{ratio:g}/gradient"] == pytest.approx((1 + ratio) ** -0.5, rel=1e-12)
+    assert values[f"{ratio:g}/exact"] == pytest.approx((1 + ratio) ** -0.5, rel=1e-12)
+
+    total = torch.randn(channels, dtype=torch.float64, requires_grad=True)
+    gradient = torch.autograd.functional.jacobian(
+        lambda sum_: nn.functional.layer_norm(sum_, (channels,), eps=0), total
+    )
+    z, one = (total - total.mean()) / total.std(correction=0), torch.ones_like(total)
+    projection = torch.eye(channels) - (torch.outer(one, one) + torch.outer(z, z)) / channels
+    torch.testing.assert_close(gradient, projection / total.std(correction=0))
+
+
+def test_the_gradient_falls_with_the_deviation_of_the_patches_only_where_they_dominate():
+    """variance, Sec. "Problem Statement"."""
+    values = normalisation_gradient(CPU, 64, [0.01, 0.04, 100, 400])
+    assert values["400/gradient"] / values["100/gradient"] == pytest.approx(0.5, abs=0.01)
+    assert values["0.04/gradient"] / values["0.01/gradient"] > 0.98
+
+
+def test_upsampling_keeps_the_mean():
+    """variance, Theorem 1: E[UP(v)] = E[v]."""
+    cases = {"any": {"old": 14, "new": 54}, "antialiased": {"old": 14, "new": 9, "antialias": True}}
+    sampled = {"case": "any", "maps": 1}
+    values = upsampling(CPU, MODES, cases, sampled)
+    means = [values[f"{mode} {case}/mean"] for mode in MODES for case in cases]
+    assert means == pytest.approx([1] * 6, abs=1e-12)
