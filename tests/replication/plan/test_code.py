@@ -120,7 +120,7 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
         # Of real data:
         *(f"replication.data.{name}" for name in ("folders", "imagenet_val")),
         "replication.data.segmentation",
-        *(f"vitrail.{package}.photographs" for package in ("measures", "shift")),
+        "vitrail.shift.photographs",
         "replication.engine.objective",  # of papers that bring a training of their own
         "replication.engine.weights",  # fetches published weights
         "vitrail.__main__",
