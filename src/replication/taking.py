@@ -10,7 +10,7 @@ from typing import Any
 from replication.data.layout import check_layout
 from replication.engine.engine import builder_of
 from replication.engine.model import load_weights
-from replication.plan.code import measuring_digest
+from replication.plan.code import measurement_code
 from replication.plan.nodes import MeasurementNode
 from replication.plan.recipe import EpochTraining, short_hash
 from replication.trained import require_own_weights
@@ -57,7 +57,7 @@ def take(node: MeasurementNode) -> dict[str, Any]:
     without_tf32()
     # Before measuring: files may change meanwhile.
     origin = provenance(node.device, commit=node.commit)
-    code = measuring_digest(node.function, node.args, node.recipe, node.reads)
+    code = measurement_code(node.function, node.args, node.recipe, node.reads).digest
     start = time.monotonic()
     values, weights = {}, {}
     with opened_once(), keeping(_kept_under(node, code)):

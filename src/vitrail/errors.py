@@ -1,5 +1,7 @@
 """One exception for everything a user can put right, and the one way it reaches them."""
 
+# decides no number
+
 from __future__ import annotations
 
 import difflib

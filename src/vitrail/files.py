@@ -1,5 +1,7 @@
 """Write files atomically (a reader finds the whole file or none), lock them, and digest them."""
 
+# decides no number
+
 from __future__ import annotations
 
 import errno

@@ -8,6 +8,8 @@ Raises VitrailError where timm knows one of the names from another module: to re
 would replace that model.
 """
 
+# decides no number: it imports every family, and a model counts where it is named
+
 import re
 from importlib import import_module
 from pathlib import Path

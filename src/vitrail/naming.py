@@ -1,5 +1,7 @@
 """What configurations name: functions as ``module:function``, and models of hubs."""
 
+# decides no number
+
 from __future__ import annotations
 
 import importlib

@@ -3,6 +3,8 @@
 No host name, user name or path enters, so that the files can be published as they are.
 """
 
+# decides no number
+
 from __future__ import annotations
 
 import platform

@@ -183,7 +183,6 @@ def test_a_table_of_other_numbers_than_its_measurement_has_is_a_fault(made):
 
 
 CHANGES = [
-    {"function": "vitrail.measures.architecture:parameters"},
     {"args": {"images": 1}},
     {"seeds": (0,)},
     {"device": "cuda"},
@@ -215,7 +214,6 @@ def test_a_record_of_another_recipe_is_a_fault(made, kind):
 
 
 FIELDS = {
-    "function": ('"function": "vitrail', '"function": "vitrial'),
     "args": ('"args": {', '"args": {"images": 1, '),
     "seeds": ('"seeds": [\n   0,', '"seeds": [\n   7,'),
     "device": ('"device": "cpu"', '"device": "cuda"'),

@@ -10,7 +10,7 @@ from replication.engine.model import save_weights
 from replication.engine.recipes.segmentation import SegmentationRecipe
 from replication.ledger import complete, read_record
 from replication.plan.catalog import load_catalog
-from replication.plan.code import measuring_digest
+from replication.plan.code import Code, measurement_code
 from replication.plan.nodes import read_node
 from replication.taking import subject, take
 from tests.conftest import catalog_of
@@ -140,14 +140,14 @@ def test_a_measurement_is_of_the_commit_of_its_node_and_the_code_at_which_it_beg
     catalog, monkeypatch
 ):
     def measure(context, **args):
-        monkeypatch.setattr(taking, "measuring_digest", lambda *_: "later")
+        monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("later",)))
         return {}
 
     monkeypatch.setattr("vitrail.provenance.commit", lambda: "b2")
-    monkeypatch.setattr(taking, "measuring_digest", lambda *_: "earlier")
+    monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("earlier",)))
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     taken = take(node_of(catalog, "upsampling").model_copy(update={"commit": "a1"}))
-    assert (taken["provenance"]["commit"], taken["code"]) == ("a1", "earlier")
+    assert (taken["provenance"]["commit"], taken["code"]) == ("a1", Code(("earlier",)).digest)
 
 
 def test_a_measurement_says_what_it_was_taken_on(catalog):
@@ -163,9 +163,8 @@ def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypa
     taken = take(trained)
     assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
     assert taken["code"] == trained.code
-    assert taken["code"] == measuring_digest(
-        trained.function, trained.args, trained.recipe, [trained.dataset]
-    )
+    code = measurement_code(trained.function, trained.args, trained.recipe, [trained.dataset])
+    assert taken["code"] == code.digest
 
 
 def test_a_measurement_keeps_its_rows_beside_the_weights_by_its_code(trained, monkeypatch):
@@ -177,7 +176,7 @@ def test_a_measurement_keeps_its_rows_beside_the_weights_by_its_code(trained, mo
 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     take(trained)
-    monkeypatch.setattr(taking, "measuring_digest", lambda *_: "other code")
+    monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("other code",)))
     take(trained)
     kept, elsewhere = places
     assert kept.is_relative_to(trained.run.seed_folder(0))

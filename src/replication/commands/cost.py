@@ -40,8 +40,8 @@ from replication.engine import CHECKPOINTS_KEPT
 from replication.engine.engine import builder_of
 from replication.ledger import Record, read_record
 from replication.plan.catalog import Catalog, load_catalog
-from replication.plan.code import file_of
 from replication.plan.datasets import DatasetInfo, find
+from replication.plan.module_code import file_of
 from replication.plan.nodes import TrainingNode, seed_folder
 from replication.plan.paper import read_reference
 from replication.plan.parts import Measurement, Run

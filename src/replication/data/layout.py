@@ -1,5 +1,7 @@
 """The tree that a dataset must form on disk, looked up without opening an image."""
 
+# decides no number
+
 from __future__ import annotations
 
 import itertools

@@ -6,6 +6,8 @@ disk. The seal is written first, so a checkpoint without one is damaged, while a
 checkpoint is only the trace of a kill.
 """
 
+# decides no number
+
 from __future__ import annotations
 
 import hashlib

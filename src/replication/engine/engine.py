@@ -1,5 +1,7 @@
 """What trains a recipe, and what builds its model: modules that the recipe's task names."""
 
+# decides no number
+
 from __future__ import annotations
 
 import importlib

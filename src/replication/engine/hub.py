@@ -4,6 +4,8 @@ They lie beside the weights of every run, so that ``timm.create_model("local-dir
 pretrained=True)`` makes the model again (after ``import vitrail.models``).
 """
 
+# decides no number
+
 from __future__ import annotations
 
 from pathlib import Path

@@ -4,6 +4,8 @@ On a terminal the line renews itself; elsewhere (in a log file) a line comes eve
 and always the last one.
 """
 
+# decides no number
+
 from __future__ import annotations
 
 import json

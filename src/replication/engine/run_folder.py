@@ -10,6 +10,8 @@ weights, because Snakemake deletes the record before it starts the step that wri
 without the note that step would have to train finished seeds once more.
 """
 
+# decides no number
+
 from __future__ import annotations
 
 import json
@@ -30,7 +32,7 @@ from replication.data.layout import check_layout
 from replication.engine.checkpoint import Checkpoints
 from replication.engine.hub import model_card
 from replication.engine.model import save_weights, weights_owner
-from replication.plan.code import training_digest
+from replication.plan.code import training_code
 from replication.plan.nodes import WEIGHTS
 from replication.plan.recipe import short_hash
 from replication.plan.schema import as_yaml
@@ -87,7 +89,7 @@ class RunFolder:
         self.run, self.team = run, team
         self.weights = run.folder / WEIGHTS
         self.finished = run.folder / FINISHED
-        self.code = training_digest(run.recipe, run.dataset)
+        self.code = training_code(run.recipe, run.dataset).digest
         self.data = data_digest(run)
         self.checkpoints = Checkpoints(
             run.folder / "checkpoints", run.recipe.hash, run.seed, self.data, self.digest_of_start

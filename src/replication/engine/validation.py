@@ -5,6 +5,8 @@ It is asked what it will be asked when it is measured. A step's randomness follo
 the same bits with validation and without.
 """
 
+# decides no number
+
 from __future__ import annotations
 
 from typing import TYPE_CHECKING

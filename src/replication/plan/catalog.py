@@ -18,17 +18,17 @@ from pathlib import Path
 from typing import Any
 
 from replication.plan.code import (
-    digest,
-    file_of,
-    modules_of_measurement,
-    modules_of_preparation,
-    modules_of_rendering,
-    modules_of_report,
-    modules_of_training,
+    Code,
+    measurement_code,
+    preparation_code,
+    rendering_code,
+    report_code,
     require_function,
+    training_code,
 )
 from replication.plan.datasets import find, load_registry
 from replication.plan.kinds import AnyRecipe
+from replication.plan.module_code import file_of
 from replication.plan.nodes import (
     AnyNode,
     MeasurementNode,
@@ -175,7 +175,6 @@ class Paper(PaperAtScale):
                 f"{len(run.seeds)} at scale '{self.scale.name}'; give both as many"
             )
         decided: dict[str, Any] = {
-            "function": spec.function,
             "args": spec.args,
             "seeds": seeds,
             "device": "cpu" if spec.device == "cpu" else self.scale.device,
@@ -186,6 +185,7 @@ class Paper(PaperAtScale):
         return Measurement(
             paper=self.name,
             name=name,
+            function=spec.function,
             run=run,
             described=described,
             path=folder / "measurements" / f"{subject}-{short_hash(decided)}.json",
@@ -514,11 +514,11 @@ class Catalog:
             **self._common(run, run.record(seeds), inputs),
             **self._where,
             code=run.code if retrain else run.planned_code(seeds),
-            commit=self.commit(modules_of_training(run.recipe, run.info)),
+            commit=self.commit(training_code(run.recipe, run.info)),
             device=self._training_device(run),
             recipe=run.recipe,
             dataset=run.info,
-            data=run.data,
+            data=run.data[:-1],
             seeds=seeds,
             checkpoint_seconds=60 * self.scale.checkpoint_minutes,
             published=weights,
@@ -536,21 +536,17 @@ class Catalog:
         inputs = (*records, *map(self.receipt_of, sorted(read)))
         recipe, info = (on.recipe, on.info) if on else (None, None)
         same = ("function", "args", "seeds", "device")
-        modules = modules_of_measurement(
-            measurement.function,
-            measurement.args,
-            recipe,
-            (*([run.info] if run else []), *named),
-        )
+        opened = (*([run.info] if run else []), *named)
+        code = measurement_code(measurement.function, measurement.args, recipe, opened)
         return MeasurementNode(
             **self._common(measurement, measurement.path, inputs),
             **self._where,
-            code=digest(modules),
-            commit=self.commit(modules),
+            code=code.digest,
+            commit=self.commit(code),
             recipe=recipe,
             recipe_name=on.name if on else None,
             dataset=info,
-            data=on.data if on else [],
+            data=on.data[:-1] if on else [],
             datasets=named,
             run=trained_run(run) if run else None,
             **{name: getattr(measurement, name) for name in same},
@@ -559,7 +555,7 @@ class Catalog:
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
         """The node that renders an artifact."""
         measurements = tuple(measurement.path for measurement in artifact.measurements)
-        modules = modules_of_rendering(artifact.draw)
+        code = rendering_code(artifact.draw)
         same = ("title", "caption", "source", "note", "row_header", "rows", "draw")
         return RenderingNode(
             scale=self.scale.name,
@@ -568,8 +564,8 @@ class Catalog:
             config=self._config(),
             output=self.rendering(artifact),
             inputs=measurements,
-            code=digest(modules),
-            commit=self.commit(modules),
+            code=code.digest,
+            commit=self.commit(code),
             shape=artifact.kind,
             columns=tuple(
                 ShownColumn(label=column.label, group=column.group) for column in artifact.columns
@@ -584,7 +580,7 @@ class Catalog:
     @functools.cached_property
     def report_node(self) -> ReportNode:
         """The node that writes the report."""
-        modules = modules_of_report()
+        code = report_code()
         return ReportNode(
             scale=self.scale.name,
             paper="",
@@ -592,8 +588,8 @@ class Catalog:
             config=self._config(),
             output=self.report,
             inputs=tuple(self.renderings),
-            code=digest(modules),
-            commit=self.commit(modules),
+            code=code.digest,
+            commit=self.commit(code),
             description=self.scale.description,
             findings=_text_of(self.root / "FINDINGS.md"),
             papers=tuple(_reported(paper) for paper in self.papers.values() if paper.artifacts),
@@ -605,12 +601,12 @@ class Catalog:
     def _where(self) -> dict[str, Any]:
         return {"data_root": self.data_root, "workers": self.scale.workers}
 
-    def commit(self, modules: frozenset[str]) -> str | None:
-        """The commit of the checkout, "-dirty" appended where a file of these modules differs."""
+    def commit(self, code: Code) -> str | None:
+        """The commit of the checkout, "-dirty" appended where a file of this code differs."""
         head, changed = self._checkout
         if head is None or changed is None:
             return head and head + DIRTY
-        return head + DIRTY if changed & set(map(file_of, modules)) else head
+        return head + DIRTY if changed & set(map(file_of, code.modules)) else head
 
     @functools.cached_property
     def _checkout(self) -> tuple[str | None, set[Path] | None]:
@@ -654,8 +650,7 @@ class Catalog:
     def made_of(self, dataset: str) -> str:
         """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
         info = find(dataset, self.datasets)
-        modules = modules_of_preparation(info)
-        return json.dumps({"entry": info.decisive, "code": digest(modules) if modules else None})
+        return json.dumps({"entry": info.decisive, "code": preparation_code(info).digest})
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""

@@ -1,10 +1,9 @@
 """What a number depends on in the code, as one digest.
 
 Counted are the modules that measure, build the model, register what it is made of by name and open
-the dataset, and all that these import, as `replication.plan.source.code_of` gives their code. The
-imports are read from the source (by grimp), so nothing is imported. A package decides whether a
-module counts (`COUNTS`): planning, rendering and talking to people decide no number, and neither
-does `PLUMBING`.
+the dataset, and all that these import (`replication.plan.module_code`). The source is read, nothing
+is imported. A package decides whether a module counts (`COUNTS`): planning and talking to people
+decide no number. In these packages a module does not count that has a line ``# decides no number``.
 """
 
 from __future__ import annotations
@@ -13,99 +12,73 @@ import ast
 import functools
 import hashlib
 from collections.abc import Iterable, Iterator
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any
 
-import grimp
-
-import vitrail
 from replication.plan.datasets import DatasetInfo
-from replication.plan.kinds import RECIPES, AnyRecipe
+from replication.plan.kinds import AnyRecipe
+from replication.plan.module_code import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
 from replication.plan.recipe import Training
-from replication.plan.source import code_of, syntax_tree
+from replication.plan.source import syntax_tree
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.naming import HUBS, OURS
+from vitrail.naming import HUBS
 
-SOURCES = Path(vitrail.__file__).parents[1]
-COUNTS = ("vitrail", "replication.engine", "replication.data")
-PLUMBING = (
-    "replication.data.layout",
-    "replication.engine.checkpoint",
-    "replication.engine.engine",
-    "replication.engine.hub",
-    "replication.engine.journal",
-    "replication.engine.run_folder",
-    "replication.engine.validation",
-    "vitrail.errors",
-    "vitrail.files",
-    "vitrail.measures.price",
-    "vitrail.models",  # imports every family; a model counts where it is named
-    "vitrail.naming",
-    "vitrail.provenance",
-    "vitrail.segmentation",  # itself, not the modules in it: it registers them all
-)
 REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
-RENDERING = (
-    "replication.evidence.comparison",
-    "replication.evidence.numbers",
-    "replication.evidence.tables",
-    "vitrail.scores",
-    "vitrail.style",
-)
-REPORTING = (
-    "replication.evidence.claims",
-    "replication.evidence.effects",
-    "replication.evidence.forest",
-    "replication.evidence.markdown_report",
-    "replication.evidence.page",
-    "replication.evidence.report",
-)
+RENDERER = "replication.evidence.tables:render"
+REPORTER = "replication.evidence.page:write_report"
 
 
-def measuring_digest(
+@dataclass(frozen=True)
+class Code:
+    """The code behind a result: functions and models as ``module:name``, and what they import.
+
+    Their order tells what each is for.
+    """
+
+    roots: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits of the SHA-256 of what the roots, and all that they import, do."""
+        text = "\n".join(map(_reference, self.roots))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules of the roots, and all that they import, as far as they count."""
+        return closure(map(_module, self.roots))
+
+
+def measurement_code(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
-) -> str:
-    """Return the digest of the code behind a measurement, as it is now."""
-    return digest(modules_of_measurement(function, args, recipe, datasets))
-
-
-def training_digest(recipe: AnyRecipe, dataset: DatasetInfo) -> str:
-    """Return the digest of the code that trains a recipe, as it is now."""
-    return digest(modules_of_training(recipe, dataset))
-
-
-def modules_of_training(recipe: AnyRecipe, dataset: DatasetInfo) -> frozenset[str]:
-    """The modules that decide what a recipe is trained to on a dataset."""
-    return closure({*recipe.code, *_named_in(recipe), *_openers([dataset])})
-
-
-def modules_of_preparation(info: DatasetInfo) -> frozenset[str]:
-    """The modules that decide what is made for a dataset, if something is."""
-    return closure([_module(info.prepare)]) if info.prepare else frozenset()
-
-
-def modules_of_rendering(draw: str | None) -> frozenset[str]:
-    """The modules that render: what all artifacts share, and a figure's own function."""
-    return frozenset(RENDERING) | (closure([_module(draw)]) if draw else frozenset())
-
-
-def modules_of_report() -> frozenset[str]:
-    """The modules that write the report of a scale."""
-    return frozenset((*RENDERING, *REPORTING))
-
-
-def modules_of_measurement(
-    function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
-) -> frozenset[str]:
-    """The modules that decide what is measured.
+) -> Code:
+    """The code that decides what is measured, as it is now.
 
     `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
     something, trained or not; `datasets` are those whose images it may read.
     """
-    roots = {_module(function), *_named_in(args), *_openers(datasets)}
-    if recipe is not None:
-        roots |= {recipe.builder, *_named_in(recipe)}
-    return closure(roots)
+    built = (f"{recipe.builder}:build_model", *_named_in(recipe)) if recipe is not None else ()
+    return Code((function, *_named_in(args), *_openers(datasets), *built))
+
+
+def training_code(recipe: AnyRecipe, dataset: DatasetInfo) -> Code:
+    """The code that trains a recipe on a dataset, as it is now."""
+    return Code((*recipe.code, *_named_in(recipe), *_openers([dataset])))
+
+
+def preparation_code(info: DatasetInfo) -> Code:
+    """The code that makes a dataset's files; none where it is not made."""
+    return Code((info.prepare,) if info.prepare else ())
+
+
+def rendering_code(draw: str | None) -> Code:
+    """The code that renders: what all artifacts share, and a figure's own function."""
+    return Code((RENDERER, draw) if draw else (RENDERER,))
+
+
+def report_code() -> Code:
+    """The code that writes the report of a scale."""
+    return Code((REPORTER,))
 
 
 def require_function(function: str, arguments: Iterable[str], where: str) -> None:
@@ -115,9 +88,14 @@ def require_function(function: str, arguments: Iterable[str], where: str) -> Non
     with first is not among the `arguments`; `where` says what names it.
     """
     module, _, name = function.partition(":")
-    if module not in _graph().modules:
-        hint = did_you_mean(module, _graph().modules)
+    if module not in modules():
+        hint = did_you_mean(module, modules())
         raise VitrailError(f"{where}: there is no module '{module}' in src/{hint}")
+    if not counts(module):
+        raise VitrailError(
+            f"{where}: a change of '{module}' would make nothing due; move the function to a "
+            f"module of {', '.join(COUNTS)} without a line '{LEFT_OUT.strip()}'"
+        )
     defined = _defined_in(module)
     if name not in defined:
         hint = did_you_mean(name, defined)
@@ -154,55 +132,31 @@ def closure(roots: Iterable[str]) -> frozenset[str]:
     return _closure(frozenset(roots))
 
 
-def counts(module: str) -> bool:
-    """Whether numbers can depend on a module; fields of recipes decide by their values alone."""
-    fields = module.startswith(RECIPES) or module.endswith(".recipe")
-    return module.startswith(COUNTS) and module not in PLUMBING and not fields
-
-
-@functools.cache
-def digest(modules: frozenset[str]) -> str:
-    """Return 16 hex digits of the SHA-256 of what these modules say."""
-    text = "".join(f"{name} {_digest_of(name)}\n" for name in sorted(modules))
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
-
-
 @functools.cache
 def _closure(roots: frozenset[str]) -> frozenset[str]:
-    graph = _graph()
     found: set[str] = set()
-    waiting = [root for root in roots if root in graph.modules]
+    waiting = [root for root in roots if root in modules()]
     while waiting:
         module = waiting.pop()
         if module not in found and counts(module):
             found.add(module)
-            waiting += graph.find_modules_directly_imported_by(module)
+            waiting += module_code(module).imports
     return frozenset(found)
 
 
 @functools.cache
-def _graph() -> grimp.ImportGraph:
-    """The imports among our modules; those that only a type checker follows left out."""
-    return grimp.build_graph(*OURS, exclude_type_checking_imports=True, cache_dir=None)
-
-
-@functools.cache
-def _digest_of(module: str) -> str:
-    return hashlib.sha256(code_of(file_of(module)).encode()).hexdigest()
-
-
-def file_of(module: str) -> Path:
-    """The file of one of our modules."""
-    path = SOURCES.joinpath(*module.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def _reference(root: str) -> str:
+    """What stands for a root; its name for one that is not there, as `require_function` tells."""
+    module, _, name = root.partition(":")
+    known = module in modules() and counts(module)
+    return module_code(module).reference(name) if known else root
 
 
 @functools.cache
 def registering_modules() -> dict[str, str]:
     """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
     found = {}
-    for module in sorted(_graph().modules):
-        path = file_of(module)
+    for module, path in sorted(modules().items()):
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
             found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
     return found
@@ -223,16 +177,17 @@ def _registered_name(decorator: ast.expr) -> str | None:
     return ast.literal_eval(given["name"]) if "name" in given else None
 
 
-def _named_in(value: Any) -> set[str]:
-    """The modules that register what a recipe, or a measure's arguments, name."""
+def _named_in(value: Any) -> list[str]:
+    """The models and types of ours that a recipe, or a measure's arguments, name, as roots."""
     strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
     if isinstance(value, Training):
         strings.update(value.names_elsewhere())
     known = registering_modules()
     if any(text.startswith(HUBS) for text in strings):  # a model of a hub may be any of ours
-        return set(known.values())
-    # A name may carry the tag of its weights, as timm's do.
-    return {known[name] for name in (text.partition(".")[0] for text in strings) if name in known}
+        names = {*known}
+    else:  # a name may carry the tag of its weights, as timm's do
+        names = {text.partition(".")[0] for text in strings} & known.keys()
+    return [f"{known[name]}:{name}" for name in sorted(names)]
 
 
 def _strings(value: Any) -> Iterator[str]:
@@ -243,11 +198,13 @@ def _strings(value: Any) -> Iterator[str]:
             yield from _strings(item)
 
 
-def _openers(datasets: Iterable[DatasetInfo]) -> set[str]:
-    """The modules that open these datasets: our function, and mmseg's class where it is ours."""
-    types = {info.segmentation.type for info in datasets if info.segmentation}
-    return {*(_module(info.loader) for info in datasets), *_named_in(sorted(types))}
+def _openers(datasets: Iterable[DatasetInfo]) -> Iterator[str]:
+    """What opens these datasets: our function, and mmseg's class where it is ours."""
+    for info in datasets:
+        yield info.loader
+        if info.segmentation:
+            yield from _named_in(info.segmentation.type)
 
 
-def _module(function: str) -> str:
-    return function.partition(":")[0]
+def _module(root: str) -> str:
+    return root.partition(":")[0]

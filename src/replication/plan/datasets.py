@@ -135,7 +135,8 @@ class DatasetInfo(Strict):
         """The fields that decide numbers, as plain data: not words, links or places.
 
         They say which images and labels there are (of files their digests), how they are read and
-        normalised, and of how many steps a training is.
+        normalised, and of how many steps a training is. Functions go by their names, not by those
+        of their modules.
         """
         decided = {
             *("name", "version", "classes", "train_images", "val_images"),
@@ -144,7 +145,10 @@ class DatasetInfo(Strict):
         plain = self.model_dump(
             mode="json", include=decided, exclude={"segmentation": {"if_no_masks"}}
         )
-        return {**plain, "files": {file.name: file.checksum for file in self.files}}
+        called = {
+            name: plain[name] and plain[name].partition(":")[2] for name in ("loader", "prepare")
+        }
+        return {**plain, **called, "files": {file.name: file.checksum for file in self.files}}
 
     @model_validator(mode="after")
     def _has_what_its_source_needs(self) -> DatasetInfo:

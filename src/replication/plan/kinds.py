@@ -47,7 +47,7 @@ class PaperTraining(EpochTraining):
     @property
     def code(self) -> tuple[str, ...]:
         """As `Training.code`."""
-        return (self.engine, self.objective)
+        return (*super().code, f"{self.objective}:Objective")
 
 
 def kind_of_paper(hyperparameters: type) -> type[PaperTraining]:

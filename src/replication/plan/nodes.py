@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
 
 from replication.plan.claims import Claim
 from replication.plan.datasets import DatasetInfo
@@ -129,7 +129,7 @@ class Node(Strict, ABC):
 
     def content(self) -> dict[str, Any]:
         """The node as plain data, with its identity."""
-        return {**self.model_dump(mode="json"), "identity": self.identity}
+        return {**self.model_dump(mode="json"), "format": FORMAT, "identity": self.identity}
 
     @property
     def needs(self) -> dict[str, Any]:
@@ -149,19 +149,13 @@ class Node(Strict, ABC):
         return self.path
 
 
-def require_counted(dataset: DatasetInfo | None, data: tuple[dict[str, Any], ...]) -> None:
-    """Raise a ValueError if the last of `data`, which identify a node, is not of its `dataset`."""
-    if dataset and data and json.dumps(data[-1]) != json.dumps(dataset.decisive):
-        raise ValueError("dataset and data differ, so one of them was changed by hand")
-
-
 class TrainingNode(SeedFolders, Node):
     """Some seeds of one recipe, trained in turn.
 
     `published` is the file of the published weights that training starts from, `start` the run from
     whose weights of the same seed it does. With `retrain`, what other code has trained is trained
-    anew. `data` has what counts of the entries of its dataset and of those of the runs that it
-    starts from. A validation, each `validate_every` epochs, changes no bit of its weights.
+    anew. `data` has what counts of the entries of the datasets of the runs that it starts from. A
+    validation, each `validate_every` epochs, changes no bit of its weights.
     """
 
     kind: Literal["training"] = "training"
@@ -178,11 +172,6 @@ class TrainingNode(SeedFolders, Node):
     retrain: bool = False
     validate_every: PositiveInt | None = None
 
-    @model_validator(mode="after")
-    def _counts_the_dataset_that_it_reads(self) -> TrainingNode:
-        require_counted(self.dataset, self.data)
-        return self
-
     @property
     def folder(self) -> Path:
         """The folder of the run."""
@@ -197,7 +186,7 @@ class TrainingNode(SeedFolders, Node):
         """Recipe, steps, datasets, seeds and code."""
         return {
             "recipe": self.recipe.canonical_json(),
-            "data": self.data,
+            "data": (*self.data, self.dataset.decisive),
             "steps": self.recipe.steps(self.dataset.train_images),  # by a formula of its class
             "seeds": self.seeds,
             "code": self.code,
@@ -208,7 +197,7 @@ class MeasurementNode(Node):
     """A function with its arguments, on trained models, on a recipe or on nothing.
 
     `run` says where the trained models lie; without it a `recipe` is measured untrained. `datasets`
-    are those that the measure reads besides the recipe's own; `data` is that of the run.
+    are those that the measure reads besides the `dataset` of the recipe; `data` is that of the run.
     """
 
     kind: Literal["measurement"] = "measurement"
@@ -225,11 +214,6 @@ class MeasurementNode(Node):
     data: tuple[dict[str, Any], ...] = ()
     run: TrainedRun | None = None
 
-    @model_validator(mode="after")
-    def _counts_the_dataset_that_it_reads(self) -> MeasurementNode:
-        require_counted(self.dataset, self.data)
-        return self
-
     @property
     def reads(self) -> tuple[DatasetInfo, ...]:
         """The datasets whose images may be read: those named, and that of a trained model."""
@@ -242,11 +226,16 @@ class MeasurementNode(Node):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Function, arguments, seeds, device, datasets, recipe and code."""
+        """The measure by name, arguments, seeds, device, datasets, recipe and code.
+
+        The code covers the function, whatever it is called.
+        """
+        own = self.dataset
         return {
-            **{name: getattr(self, name) for name in ("function", "args", "seeds", "device")},
+            "measure": f"{self.paper}/{self.name}",
+            **{name: getattr(self, name) for name in ("args", "seeds", "device")},
             "datasets": [info.decisive for info in self.datasets],
-            "data": self.data,
+            "data": (*self.data, own.decisive) if own else self.data,
             "recipe": self.recipe.canonical_json() if self.recipe else None,
             "trained": self.run.recipe_hash if self.run else None,
             "code": self.code,
@@ -325,9 +314,9 @@ class RenderingNode(Node):
 
     @property
     def decided(self) -> dict[str, Any]:
-        """All that is written in it."""
+        """All that is written in it; the code covers the function that draws."""
         own = {"shape", "title", "caption", "source", "note", "row_header", "rows", "columns"}
-        own |= {"cells", "measurements", "draw", "digits", "stand_ins", "scale", "code"}
+        own |= {"cells", "measurements", "digits", "stand_ins", "scale", "code"}
         return self.model_dump(mode="json", include=own, exclude_defaults=True)
 
 
@@ -416,6 +405,10 @@ PLAN_AGAIN = (
 )
 
 
+FORMAT = 2
+"""Raised where identities come to be of other fields: those of older nodes are not checked."""
+
+
 def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
     """Make a node of plain data, as `Node.content` gives it; `remedy` says what to do about others.
 
@@ -425,12 +418,12 @@ def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
     """
     if not isinstance(content, dict) or str(content.get("kind")) not in NODES:
         raise VitrailError(f"{place} holds no node; {remedy}")
-    fields = {name: value for name, value in content.items() if name != "identity"}
+    fields = {name: content[name] for name in content if name not in ("format", "identity")}
     try:
         node = parse(NODES[content["kind"]], fields, place)
     except VitrailError as error:
         raise VitrailError(f"{error}; {remedy}") from None
-    if content.get("identity") != node.identity:
+    if content.get("format") == FORMAT and content.get("identity") != node.identity:
         raise VitrailError(
             f"{place} was changed by hand: its identity is {content.get('identity')!r}, and its "
             f"fields give '{node.identity}'; {remedy}"

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from replication.ledger import read_record
-from replication.plan.code import digest, modules_of_training
+from replication.plan.code import training_code
 from replication.plan.datasets import DatasetInfo
 from replication.plan.kinds import AnyRecipe
 from replication.plan.nodes import RenderingNode, SeedFolders, TrainedRun, target_of
@@ -67,7 +67,7 @@ class Run(SeedFolders):
     @property
     def code(self) -> str:
         """The digest of the code that would train it now."""
-        return digest(modules_of_training(self.recipe, self.info))
+        return training_code(self.recipe, self.info).digest
 
     def trained_by(self, seeds: Iterable[int]) -> set[str]:
         """The digests of the code that has trained these seeds, joined by "+" if several did.

@@ -73,8 +73,8 @@ class Training(Strict, ABC):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """The modules that train it, to which the code of its model and its dataset comes."""
-        return (self.engine,)
+        """What trains it, as ``module:name``; its model and its dataset have code of their own."""
+        return (f"{self.engine}:train",)
 
     def names_elsewhere(self) -> Iterable[str]:
         """Names of models and registered types in the text of files that the recipe holds."""

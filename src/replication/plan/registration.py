@@ -100,7 +100,7 @@ def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str
 def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> dict[str, str]:
     """The digest of each empirical claim: its relation and margin, and what its cells measure.
 
-    That is function and arguments, seeds, images, and of trained models the recipe. Neither the
+    That is measure and arguments, seeds, images, and of trained models the recipe. Neither the
     claim's words nor code count: code is told by the commits of the runs.
     """
     return {
@@ -132,7 +132,7 @@ def _measured(cell: Cell) -> Any:
     run = measurement.on
     return {
         "key": cell.key,
-        **{name: getattr(measurement, name) for name in ("function", "args", "seeds", "datasets")},
+        **{field: getattr(measurement, field) for field in ("name", "args", "seeds", "datasets")},
         "recipe": run.recipe.canonical_json() if run else None,
         "data": run.data if run else None,
     }

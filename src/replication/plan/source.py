@@ -13,7 +13,7 @@ from pathlib import Path
 from vitrail.errors import VitrailError, require_known
 
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
-_UNCOUNTED = ("typing", "collections.abc", "vitrail.measures.price")  # types and prices
+_OF_TYPES = ("typing", "collections.abc")
 _PRICES = ("passes", "keeps")  # decorators
 
 
@@ -28,7 +28,12 @@ def syntax_tree(path: Path) -> ast.Module:
 
 
 def code_of(path: Path) -> str:
-    """Return a Python file's code, without what decides no number.
+    """Return the text of a Python file's code; what is left out, and errors as `deciding_tree`."""
+    return ast.unparse(deciding_tree(path))
+
+
+def deciding_tree(path: Path) -> ast.Module:
+    """Parse a Python file, and leave out what decides no number.
 
     Left out are comments, docstrings (also those of constants and attributes), the messages of
     errors, annotations of arguments and returns, ``if TYPE_CHECKING`` blocks, imports of types, and
@@ -54,7 +59,7 @@ def code_of(path: Path) -> str:
         waiting += (
             child for child in ast.iter_child_nodes(node) if isinstance(child, _WITH_STATEMENTS)
         )
-    return ast.unparse(tree)
+    return tree
 
 
 def price(decorator: ast.expr, names: Collection[str] = _PRICES) -> ast.expr | None:
@@ -68,13 +73,13 @@ def price(decorator: ast.expr, names: Collection[str] = _PRICES) -> ast.expr | N
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run and are no texts, and no imports of types and prices."""
+    """The statements that run and are no texts, and no imports of types."""
     for statement in statements:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
         if isinstance(statement, ast.If) and ast.unparse(statement.test) == "TYPE_CHECKING":
             yield from _deciding(statement.orelse)
-        elif not (isinstance(statement, ast.ImportFrom) and statement.module in _UNCOUNTED):
+        elif not (isinstance(statement, ast.ImportFrom) and statement.module in _OF_TYPES):
             yield statement
 
 

@@ -1,8 +1,10 @@
 """What a measure leaves on the disk, told for `vitrail plan`.
 
-It decides no number. `replication.plan.source.code_of` leaves the marks and the import of this
-module out of the code of a measure, so that another price has nothing measured again.
+`replication.plan.source.deciding_tree` leaves the marks out of the code of a measure, so that
+another price has nothing measured again.
 """
+
+# decides no number
 
 from __future__ import annotations
 

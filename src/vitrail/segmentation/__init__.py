@@ -7,6 +7,8 @@ Importing this package registers everything with mmseg, so that a config of mmse
 - `heads`: UperNet's heads, shift-equivariant, on the decoder of `vitrail.shift.upernet`.
 """
 
+# decides no number: it registers every type, and one counts where it is named
+
 import contextlib
 import functools
 import io

@@ -51,7 +51,7 @@ def test_a_number_that_was_changed_in_its_published_record_fails(publish, verify
 
 def test_a_node_that_was_changed_in_its_published_record_is_refused(publish, verify):
     path = published_folder(publish()) / "tiny" / RECORDS
-    path.write_text(path.read_text().replace('"function":"vitrail', '"function":"vitrial'))
+    path.write_text(path.read_text().replace('"device":"cpu"', '"device":"cuda"'))
     done = verify()
     assert done.code == 2
     assert f"{path}, line" in done.err

@@ -20,6 +20,7 @@ from replication.engine.recipes.classification import ClassificationRecipe
 from replication.engine.run_folder import read_finished
 from replication.engine.step import ClassifierTrainer
 from replication.engine.weights import fetch
+from replication.plan.code import Code
 from replication.plan.weights import PublishedWeights
 from vitrail.errors import VitrailError
 from vitrail.factory import build_model
@@ -508,11 +509,11 @@ def test_a_run_that_other_code_has_trained_is_trained_anew_if_asked(recipe, run,
     before = read_finished(folder)
     run(recipe, retrain=True)
     assert read_finished(folder) == before
-    monkeypatch.setattr(run_folder, "training_digest", lambda *_: "0123456789abcdef")
+    monkeypatch.setattr(run_folder, "training_code", lambda *_: Code(("other code",)))
     run(recipe)
     assert read_finished(folder) == before
     run(recipe, retrain=True)
-    assert read_finished(folder)["code"] == "0123456789abcdef"
+    assert read_finished(folder)["code"] == Code(("other code",)).digest
 
 
 def test_a_kill_before_a_run_begins_anew_loses_nothing(recipe, run, monkeypatch, tmp_path):
@@ -522,7 +523,7 @@ def test_a_kill_before_a_run_begins_anew_loses_nothing(recipe, run, monkeypatch,
     folder = run(recipe)
     before = (folder / "weights.safetensors").read_bytes(), read_finished(folder)
     shutil.copytree(kept, folder / "checkpoints")
-    monkeypatch.setattr(run_folder, "training_digest", lambda *_: "0123456789abcdef")
+    monkeypatch.setattr(run_folder, "training_code", lambda *_: Code(("other code",)))
 
     def killed(*_, **__):
         raise KeyboardInterrupt
@@ -538,7 +539,7 @@ def test_a_kill_before_a_run_begins_anew_loses_nothing(recipe, run, monkeypatch,
             run(recipe, retrain=True)
     assert ((folder / "weights.safetensors").read_bytes(), read_finished(folder)) == before
     run(recipe, retrain=True)
-    assert read_finished(folder)["code"] == "0123456789abcdef"
+    assert read_finished(folder)["code"] == Code(("other code",)).digest
 
 
 def test_a_run_whose_datasets_entry_has_changed_is_trained_anew(recipe, info, run, tmp_path):

@@ -9,7 +9,8 @@ import pytest
 from replication.ledger import complete
 from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
-from replication.plan.code import SOURCES, file_of
+from replication.plan.code import Code
+from replication.plan.module_code import SOURCES, file_of
 from replication.plan.schema import as_yaml, merge, read_yaml
 from replication.plan.settings import known_scales
 from replication.trained import run_of_seed
@@ -699,5 +700,5 @@ def test_a_dataset_is_fetched_anew_where_its_files_or_their_code_change(root, mo
     before = catalog.made_of("cifar10"), catalog.made_of("loveda")
     catalog.datasets["cifar10"] = info.model_copy(update={"files": [file]})
     assert catalog.made_of("cifar10") != before[0]
-    monkeypatch.setattr("replication.plan.catalog.digest", lambda modules: "other code")
+    monkeypatch.setattr(module, "preparation_code", lambda _: Code(("other code",)))
     assert catalog.made_of("loveda") != before[1]

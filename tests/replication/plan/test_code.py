@@ -1,16 +1,21 @@
 """A number depends on exactly the modules that compute it."""
 
+import ast
 import json
 import subprocess
 import sys
 
+import grimp
 import pytest
 
 from replication.plan import code
 from replication.plan.catalog import load_catalog
-from replication.plan.code import closure, digest, modules_of_measurement, registering_modules
+from replication.plan.code import closure, measurement_code, registering_modules
+from replication.plan.kinds import RECIPES
+from replication.plan.module_code import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
+from vitrail.naming import OURS
 
 CONSISTENCIES = (
     *("circular_consistency", "standard_consistency"),
@@ -29,8 +34,8 @@ def measured(catalog):
     found = []
     for measurement in catalog.measurements.values():
         job = catalog.measurement_node(measurement)
-        modules = modules_of_measurement(job.function, job.args, job.recipe, job.reads)
-        found.append((measurement, modules))
+        code = measurement_code(job.function, job.args, job.recipe, job.reads)
+        found.append((measurement, code.modules))
     return found
 
 
@@ -103,17 +108,18 @@ def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
     assert not scenes & chosen(measured, lambda measurement: measurement.name == "accuracy")
 
 
-def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measured, catalog):
+def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(measured, catalog):
     """What no measurement or training of any paper depends on, although it would count."""
     behind = frozenset[str]().union(*(modules for _, modules in measured))
     for run in catalog.runs.values():
-        behind |= code.modules_of_training(run.recipe, run.info)
-    idle = {name for name in code._graph().modules if code.counts(name)} - behind
-    packages = {module.rpartition(".")[0] for module in code._graph().modules}
+        behind |= code.training_code(run.recipe, run.info).modules
+    idle = {name for name in modules() if counts(name)} - behind
+    packages = {module.rpartition(".")[0] for module in modules()}
     strange = {
         name
         for name in idle - packages
-        if not name.endswith(".figures") and not name.startswith("vitrail.commands.")
+        if not name.endswith(".figures")
+        and not name.startswith(("vitrail.commands.", "replication.evidence."))
     }
     assert strange == {
         *(f"replication.data.{name}" for name in ("download", "fetching", "miniature")),
@@ -131,15 +137,48 @@ def test_what_counts_and_decides_no_number_draws_fetches_or_is_a_command(measure
     }
 
 
-def test_what_counts_imports_no_other_code_but_plumbing_and_fields_of_recipes():
-    graph, allowed = code._graph(), (*code.PLUMBING, code.RECIPES)
-    not_counted = {
-        (importer, imported)
-        for importer in filter(code.counts, graph.modules)
-        for imported in graph.find_modules_directly_imported_by(importer)
-        if not code.counts(imported) and not imported.startswith(allowed)
-    }
-    assert not_counted == set()
+def test_what_a_number_depends_on_imports_no_code_that_does_not_count_unless_it_says_so(
+    measured, catalog
+):
+    trained = (code.training_code(run.recipe, run.info).modules for run in catalog.runs.values())
+    behind = frozenset[str]().union(*(modules for _, modules in measured), *trained)
+    imported = frozenset[str]().union(*(module_code(name).imports for name in behind))
+    others = {name for name in imported if not counts(name) and not name.startswith(RECIPES)}
+    assert "vitrail.errors" in others
+    assert all(LEFT_OUT in file_of(name).read_text() for name in others)
+
+
+def test_only_modules_that_would_count_say_that_they_do_not():
+    saying = {name for name, path in modules().items() if LEFT_OUT in path.read_text()}
+    assert all(name.startswith(COUNTS) for name in saying)
+    assert not any(map(counts, saying))
+
+
+def test_the_names_that_the_rules_rest_on_exist():
+    assert {*COUNTS, RECIPES} <= modules().keys()
+    for function in (code.RENDERER, code.REPORTER):
+        code.require_function(function, (), "here")
+    of_report = code.report_code().modules
+    assert code.rendering_code(None).modules < of_report
+    assert {"replication.evidence.gates", "replication.evidence.claims"} <= of_report
+
+
+def test_imports_are_those_that_grimp_finds():
+    graph = grimp.build_graph(*OURS, exclude_type_checking_imports=True, cache_dir=None)
+    assert modules().keys() == graph.modules
+    for name in filter(counts, modules()):
+        assert module_code(name).imports == graph.find_modules_directly_imported_by(name)
+
+
+def test_no_code_that_counts_computes_with_the_name_of_a_function():
+    """Whose names the digests leave out."""
+    for name in filter(counts, modules()):
+        means = module_code(name).names
+        for node in ast.walk(ast.parse(file_of(name).read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("__name__", "__qualname__"):
+                assert "#" not in means.get(getattr(node.value, "id", ""), ""), name
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in ("globals", "vars", "eval", "exec"), name
 
 
 IMPORTED = """
@@ -160,7 +199,7 @@ def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, check=True
     )
-    imported = set(filter(code.counts, json.loads(done.stdout)))
+    imported = set(filter(counts, json.loads(done.stdout)))
     # A package's own file runs, too, but only what is imported from it counts.
     packages = {name.rpartition(".")[0] for name in imported}
     assert imported - packages <= closure({module})
@@ -184,83 +223,11 @@ def test_every_registered_model_and_type_is_found_where_it_is_registered():
 
 
 def test_a_model_of_a_hub_may_be_any_of_ours():
-    found = code._named_in({"model": "local-dir:runs/mine"})
+    function = "vitrail.measures.accuracy:accuracy"
+    found = measurement_code(function, {"model": "local-dir:runs/mine"}, None, ()).modules
     assert {"vitrail.octic.vit", "vitrail.shift.swin_sizes", "vitrail.position.vit"} <= found
-    assert code._named_in({"model": "vit_tiny_patch16_224"}) == set()
-
-
-def test_the_names_that_the_rules_rest_on_exist():
-    modules = code._graph().modules
-    assert {*code.COUNTS, *code.PLUMBING, *code.RENDERING} <= modules
-
-
-@pytest.fixture
-def one_module(tmp_path, monkeypatch):
-    """A package of one module that a test may write; returns its digest."""
-    monkeypatch.setattr(code, "SOURCES", tmp_path)
-    (tmp_path / "vitrail").mkdir()
-
-    def write(text):
-        (tmp_path / "vitrail" / "module.py").write_text(text)
-        code._digest_of.cache_clear()
-        digest.cache_clear()
-        return digest(frozenset(["vitrail.module"]))
-
-    yield write
-    code._digest_of.cache_clear()
-    digest.cache_clear()
-
-
-def test_comments_and_docstrings_do_not_count_and_code_does(one_module):
-    before = one_module('"""What it is."""\n\n\ndef f(x):\n    """Double."""\n    return 2 * x\n')
-    assert one_module("def f(x):  # twice\n    return 2 * x\n") == before
-    assert one_module("def f(x):\n    return 3 * x\n") != before
-    assert one_module("def f(x):\n    'a text'\n    return 2 * x\n") == before
-    assert one_module("def f(x):\n    y = 'a text'\n    return 2 * x\n") != before
-    before = one_module("FEW = 2\nclass C:\n    most: int = 3\n")
-    told = one_module("FEW = 2\n'Of two.'\nclass C:\n    most: int = 3\n    'Not four.'\n")
-    assert told == before
-    assert one_module("FEW = 3\nclass C:\n    most: int = 3\n") != before
-
-
-def test_the_words_of_an_error_do_not_count_and_when_it_is_raised_does(one_module):
-    before = one_module("def f(x):\n    if x < 0:\n        raise ValueError(f'{x} is below 0')\n")
-    assert one_module("def f(x):\n    if x < 0:\n        raise ValueError('wrong')\n") == before
-    assert one_module("def f(x):\n    if x < 1:\n        raise ValueError('wrong')\n") != before
-    assert one_module("def f(x):\n    if x < 0:\n        raise TypeError('wrong')\n") != before
-    before = one_module("def f(x):\n    assert x >= 0, 'it is below 0'\n")
-    assert one_module("def f(x):\n    assert x >= 0\n") == before
-    assert one_module("def f(x):\n    assert x > 0\n") != before
-
-
-def test_what_a_measure_costs_does_not_count_and_other_decorators_do(one_module):
-    before = one_module("def f(x):\n    return 2 * x\n")
-    assert one_module("@passes(2)\ndef f(x):\n    return 2 * x\n") == before
-    assert one_module("@passes(lambda given: given['n'])\ndef f(x):\n    return 2 * x\n") == before
-    marked = "from vitrail.measures.price import keeps\n@keeps(lambda given: 8)\n@passes(2)\n"
-    assert one_module(f"{marked}def f(x):\n    return 2 * x\n") == before
-    assert one_module("@passes(2)\ndef f(x):\n    return 3 * x\n") != before
-    assert one_module("@doubled(2)\ndef f(x):\n    return 2 * x\n") != before
-
-
-def test_types_of_functions_do_not_count_and_those_of_classes_do(one_module):
-    before = one_module("def f(x, *more, y=1):\n    return 2 * x\n")
-    typed = (
-        "from collections.abc import Iterable\nfrom typing import TYPE_CHECKING\n"
-        "if TYPE_CHECKING:\n    from torch import Tensor\n"
-        "def f(x: Tensor, *more: Iterable[int], y: int = 1) -> Tensor:\n    return 2 * x\n"
-    )
-    assert one_module(typed) == before
-    assert one_module(typed.replace("int = 1", "int = 2")) != before
-    assert one_module(f"import torch\n{typed}") != before
-    chosen = "if TYPE_CHECKING:\n    A = int\nelse:\n    A = float\n"
-    assert one_module(chosen) == one_module("A = float\n") != one_module("A = int\n")
-    assert one_module("class A:\n    x: int\n") != one_module("class A:\n    x: float\n")
-
-
-def test_a_module_that_is_not_python_is_one_sentence(one_module):
-    with pytest.raises(VitrailError, match=r"module\.py is not valid Python .*correct it"):
-        one_module("def f(:\n")
+    plain = measurement_code(function, {"model": "vit_tiny_patch16_224"}, None, ())
+    assert plain == measurement_code(function, {}, None, ())
 
 
 @pytest.mark.parametrize(
@@ -271,6 +238,7 @@ def test_a_module_that_is_not_python_is_one_sentence(one_module):
         ("vitrail.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
         ("vitrail.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
         ("vitrail.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
+        ("vitrail.files:sha256", (), "a change of 'vitrail.files' would make nothing due"),
     ],
 )
 def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, sentence):

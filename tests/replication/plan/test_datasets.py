@@ -122,6 +122,15 @@ def test_words_and_places_are_not_decisive(registry, field):
     assert info.model_copy(update={field: WORDS[field]}).decisive == info.decisive
 
 
+def test_a_function_is_decisive_by_its_name_and_not_by_its_modules(registry):
+    info = registry["loveda"]
+    for field in ("loader", "prepare"):
+        name = getattr(info, field).partition(":")[2]
+        moved = info.model_copy(update={field: f"replication.data.elsewhere:{name}"})
+        assert moved.decisive == info.decisive
+    assert registry["cifar10"].decisive["prepare"] is None
+
+
 def test_the_digest_of_a_file_is_decisive_and_its_mirrors_are_not(registry):
     info = registry["cifar10"]
     (file,) = info.files

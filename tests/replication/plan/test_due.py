@@ -6,6 +6,7 @@ and compares with the plan before.
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -188,6 +189,45 @@ IDLE = [
 def test_nothing_is_due_and_no_run_is_older_than_its_code(after):
     """All at once: identities are hashes, so no edit hides another."""
     assert after(*IDLE[0], *IDLE[1:]) == NONE
+
+
+MOVED = {
+    "vitrail.measures.consistency": "vitrail.shift.steadiness",  # measures
+    "vitrail.shift.figures": "vitrail.shift.drawings",  # draws
+    "vitrail.images.transforms": "vitrail.measures.views",  # is imported by most
+    "vitrail.position.vit": "vitrail.position.embedded",  # registers models
+    "vitrail.errors": "vitrail.mistakes",  # does not count
+    "replication.data.arrays": "replication.engine.archives",  # opens datasets
+    "replication.engine.loop": "replication.engine.epochs",  # trains
+    "replication.evidence.numbers": "replication.evidence.formats",  # renders
+}
+RENAMED = {
+    "circular_consistency": "agreement_when_turned",  # measures, and is called by others
+    "grid_jumps": "jumps_between_grids",  # measures
+    "position_maps": "maps_of_positions",  # measures
+    "roll_image": "moved_image",  # is imported by models
+    "eval_transform": "judging_transform",  # is imported by most
+}
+
+
+def test_moving_modules_and_renaming_functions_makes_nothing_due(checkout, before, tmp_path):
+    """All at once, each with its uses in sources and configurations."""
+    folder = shutil.copytree(checkout, tmp_path / "checkout")
+    module = re.compile("|".join(rf"\b{re.escape(name)}\b" for name in MOVED))
+    names = "|".join(RENAMED)
+    function = {".py": re.compile(rf"\b({names})\b"), ".yaml": re.compile(rf"(?<=:)({names})\b")}
+    found = set()
+    for suffix, pattern in function.items():
+        for path in folder.rglob(f"*{suffix}"):
+            text = path.read_text(encoding="utf-8")
+            text = module.sub(lambda name: found.add(name[0]) or MOVED[name[0]], text)
+            text = pattern.sub(lambda name: found.add(name[0]) or RENAMED[name[0]], text)
+            path.write_text(text, encoding="utf-8")
+    assert found == {*MOVED, *RENAMED}
+    for old, new in MOVED.items():
+        place = {name: folder / "src" / f"{name.replace('.', '/')}.py" for name in (old, new)}
+        place[old].rename(place[new])
+    assert planned(folder) == before
 
 
 REPORT = frozenset({"results/laptop/report.json"})

@@ -8,8 +8,8 @@ import pytest
 
 import vitrail
 from replication.plan import kinds
-from replication.plan.code import counts
 from replication.plan.kinds import KINDS, kind_of_paper
+from replication.plan.module_code import counts
 from replication.plan.recipe import Training
 from replication.plan.schema import parse
 from tests.conftest import FIFTH_PAPER
@@ -97,5 +97,5 @@ def test_no_number_depends_on_the_modules_of_fields():
     """They decide by the values that the recipe's hash holds: a new field makes nothing due."""
     assert not any(counts(kind.__module__) for kind in KINDS.values())
     assert not counts("vitrail.template.recipe")
-    assert counts("vitrail.template.training")
+    assert counts("replication.engine.objective")
     assert counts("vitrail.images.counting")

@@ -65,16 +65,18 @@ DECISIVE = [
     ("training", ("recipe", "optimizer", "lr"), 0.5),
     ("training", ("recipe", "schedule", "epochs"), 77),
     ("training", ("seeds",), [0, 7]),
-    ("training", ("data",), []),
+    ("training", ("data",), [{"name": "other"}]),
+    ("training", ("dataset", "mean"), [5.0, 5.0, 5.0]),
     ("training", ("code",), "fedcba9876543210"),
-    ("measurement", ("function",), "vitrail.measures.architecture:parameters"),
+    ("measurement", ("name",), "other"),
     ("measurement", ("args",), {"images": 1}),
     ("measurement", ("seeds",), [7]),
     ("measurement", ("device",), "cuda"),
     ("measurement", ("recipe", "optimizer", "lr"), 0.5),
     ("measurement", ("recipe",), None),
     ("measurement", ("run",), None),
-    ("measurement", ("data",), []),
+    ("measurement", ("data",), [{"name": "other"}]),
+    ("measurement", ("dataset", "mean"), [5.0, 5.0, 5.0]),
     ("measurement", ("code",), "fedcba9876543210"),
     ("rendering", ("cells", 0, "key"), "top5"),
     ("rendering", ("cells", 0, "measurement"), "runs/another.json"),
@@ -98,22 +100,10 @@ def test_a_field_that_decides_the_result_and_was_edited_is_refused(nodes, kind, 
     assert "changed by hand" in str(refused.value)
 
 
-@pytest.mark.parametrize("kind", ["training", "measurement"])
-def test_a_dataset_that_was_edited_beside_what_counts_of_it_is_refused(nodes, kind):
-    """The entry is read by the work, and what counts of it enters the identity."""
-    node = nodes[kind]
-    node.path.parent.mkdir(parents=True)
-    node.path.write_text(json.dumps(edited(node, "dataset", "mean", value=[5.0, 5.0, 5.0])))
-    with pytest.raises(VitrailError) as refused:
-        read_node(node.path)
-    assert str(node.path) in str(refused.value)
-    assert "changed by hand" in str(refused.value)
-
-
 @pytest.mark.parametrize(("kind", "place", "value"), DECISIVE)
 def test_a_field_that_decides_the_result_changes_the_identity(nodes, kind, place, value):
     content = edited(nodes[kind], *place, value=value)
-    fields = {name: value for name, value in content.items() if name != "identity"}
+    fields = {name: content[name] for name in content if name not in ("format", "identity")}
     assert type(nodes[kind]).model_validate(fields).identity != nodes[kind].identity
 
 
@@ -143,6 +133,22 @@ def test_an_identity_that_was_edited_is_refused(nodes):
         del content["identity"]
         with pytest.raises(VitrailError, match="changed by hand"):
             parse_node(content, "here")
+
+
+def test_a_node_of_an_older_format_is_read_with_the_identity_that_it_has_now(nodes):
+    """Its own was of other fields."""
+    for node in nodes.values():
+        content = edited(node, "identity", value="01234567")
+        del content["format"]
+        assert parse_node(content, "here") == node
+
+
+def test_a_measurement_is_known_by_its_measure_and_not_by_the_function(nodes):
+    node = nodes["measurement"]
+    renamed = node.model_copy(update={"function": "vitrail.elsewhere:other"})
+    assert renamed.identity == node.identity
+    for other in ({"name": "other"}, {"paper": "other"}):
+        assert node.model_copy(update=other).identity != node.identity
 
 
 @pytest.mark.parametrize(
