@@ -12,7 +12,6 @@ import runpy
 import sys
 import traceback
 
-import grimp  # noqa: F401
 import pandas  # noqa: F401
 import pydantic  # noqa: F401
 import snakemake.cli  # noqa: F401

@@ -44,7 +44,7 @@ CHECKS = {
 
 OF_EXTRAS = [
     *("typer", "rich", "pydantic", "filelock", "scipy", "sklearn", "pandas", "matplotlib"),
-    *("seaborn", "grimp", "snakemake", "mmcv", "mmengine", "mmseg", "cv2"),
+    *("seaborn", "snakemake", "mmcv", "mmengine", "mmseg", "cv2"),
 ]
 """What the extras install, as it is imported; yaml comes with timm."""
 

@@ -29,7 +29,7 @@ from vitrail.images.loading import Pictures
 from vitrail.images.opening import build
 
 ROOT = Path(__file__).parents[2]
-ABSENT = "grimp matplotlib mmcv mmengine mmseg pydantic pydantic_core seaborn snakemake typer"
+ABSENT = "matplotlib mmcv mmengine mmseg pydantic pydantic_core seaborn snakemake typer"
 WITHOUT = f"""
 import runpy, sys
 

@@ -128,7 +128,7 @@ def test_folders_can_be_chosen(vitrail):
 
 def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
     """With typer and without the rest of the extra `cli`."""
-    absent = ["yaml", "filelock", "pandas", "matplotlib", "sklearn", "grimp", "snakemake"]
+    absent = ["yaml", "filelock", "pandas", "matplotlib", "sklearn", "snakemake"]
 
     def bare(argument):
         return python(
