@@ -1,7 +1,9 @@
 """Tables of published weights are rehearsed on miniatures, from made-up files in their layout."""
 
+import json
 import math
 import re
+import shutil
 
 import pytest
 import timm
@@ -19,7 +21,6 @@ from replication.evidence.comparison import read_cells
 from replication.evidence.tables import read_measured, render
 from replication.ledger import complete, read_record
 from replication.plan.catalog import Catalog
-from replication.plan.paper import PaperScale
 from replication.plan.settings import load_settings
 from replication.plan.source import config_files
 from replication.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
@@ -53,7 +54,7 @@ PUBLISHED = ("vit-l", "i8-l", "h8-l")
 
 @pytest.fixture
 def catalog(tmp_path):
-    """Scale rehearsal, whose models start from weights that are published."""
+    """A scale laid over rehearsal, whose models start from weights that are published."""
     ade20k = next(name for name in load_weights_registry(ROOT / REGISTRY) if "upernet" in name)
     url = find_weights(ade20k, load_weights_registry(ROOT / REGISTRY)).url[0]
     tested = {"dataset": {"pipeline": SMALL_IMAGES}}
@@ -69,18 +70,22 @@ def catalog(tmp_path):
         "deit_s_upernet-ade20k": {"model": {"pretrained": url}, "schedule": {"steps": 0}},
     }
     folders = {f"{root}_root": str(tmp_path / root) for root in ("data", "runs", "results")}
-    settings = load_settings(ROOT, {"scale": "rehearsal", **folders})
     skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
     measures = {"rescaling, antialiased": skipped, "larger": {"args": {"skipped": [416, 544, 864]}}}
-    change = PaperScale.model_validate({"recipes": recipes, "measures": measures})
+    variance = {"recipes": recipes, "measures": measures}
     registry = load_weights_registry(ROOT / REGISTRY)
     files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
-    octic = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
+    teachers = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
     others = ["dinov2-*-h-published, dinov2-vit-l-published, dinov2-i8-l-published"]
     # A miniature has all classes of its dataset: 52 classifiers of 10,000 are too many.
     probes = {"*linear": {"args": {"rates": [1e-3, 0.1]}}, "knn": {"args": {"turned": 1}}}
-    large = PaperScale.model_validate({"recipes": octic, "without": others, "measures": probes})
-    return Catalog(ROOT, settings, {"variance": change, "octic": large})
+    octic = {"recipes": teachers, "without": others, "measures": probes}
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs)
+    for folder, change in (("", {}), ("papers/variance", variance), ("papers/octic", octic)):
+        scale = configs / folder / "scales" / "published.yaml"  # JSON is YAML
+        scale.write_text(json.dumps({"extends": "rehearsal", **change}))
+    return Catalog(tmp_path, load_settings(tmp_path, {"scale": "published", **folders}))
 
 
 def publish(catalog, name, state, suffix=".safetensors", key="state_dict"):
