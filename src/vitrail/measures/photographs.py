@@ -100,10 +100,11 @@ def crops(photos: Sequence[Image.Image], size: int, seed: int) -> Tensor:
         return torch.stack([functional.to_tensor(crop(photo)) for photo in photos])
 
 
-def centres(photos: Sequence[Image.Image], size: int) -> Tensor:
-    """Scale the short side of each photograph to `size`, cut out the centre.
+def centres(photos: Sequence[Image.Image], size: int, crop_pct: float = 1.0) -> Tensor:
+    """Scale the short side of each photograph to `size` / `crop_pct`, cut out the centre.
 
-    They are scaled bicubically, a smaller photograph enlarged: ``(N, 3, size, size)`` in [0, 1].
+    The quotient is rounded down, as timm's evaluation does. Photographs are scaled bicubically, a
+    smaller one is enlarged: ``(N, 3, size, size)`` in [0, 1].
     """
-    scaled = (functional.resize(photo, [size], BICUBIC) for photo in photos)
+    scaled = (functional.resize(photo, [int(size / crop_pct)], BICUBIC) for photo in photos)
     return torch.stack([functional.to_tensor(functional.center_crop(x, [size])) for x in scaled])

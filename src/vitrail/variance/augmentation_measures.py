@@ -40,11 +40,13 @@ Augment = Callable[[Tensor], Augmented]
 
 QUANTITIES = ("pooled", "pooled theory", "within", "within theory", "mean shift")
 
-# E[e^2] of the noise, and the variance of its mean over one block's three channels.
-NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "pixel": (1.0, 0.0)}
+# E[e^2] of the noise, and the variance of its mean over one block's three channels. The modes are
+# timm's, whose rand draws a value for each channel, and the paper's rand: one value for a block.
+NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "single": (1.0, 1.0), "pixel": (1.0, 0.0)}
 # Beta(a, a) for so large an a is 0.5: timm's way to a fixed lambda.
 HALF = 1e6
 PATCHES = 8  # a side, in Cutmix's mask of patches
+CROP_PCT = 0.9  # of test images, as in the paper's example (p. 3)
 
 DEFAULT = (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 INCEPTION = (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD)
@@ -84,7 +86,8 @@ def erasing_variance(
     ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for mean m = 0, variance v = 1,
     power E[e^2] = 1 and s = 0: standardised images, noise of unit variance, a new value for each
     pixel. The power is 0 for ``const``. The variance s of the erased block's mean is 0 for
-    ``pixel`` and for a batch of many blocks; within one image ``rand`` has 1 / channels.
+    ``pixel`` and for a batch of many blocks; within one image timm's ``rand`` has 1 / channels, and
+    one value for the whole block has 1.
     """
     kept = 1 - fraction
     second = kept * (variance + mean**2) + fraction * power
@@ -96,46 +99,53 @@ def augmentation_variance(
 ) -> Values:
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
-    Source: variance, Sec. "Properties of Variance" (in "Problem Statement"),
-    Sec. "Variance Shift Due to Mixup" and Sec. "Variance Shift Due to Random Erasing".
+    Source: variance, Sec. "Properties of Variance", Sec. "Variance Shift Due to Mixup",
+    Sec. "Variance Shift Due to Random Erasing".
 
     Images are random resized crops of photographs of the measure's dataset, standardised by
     ImageNet's statistics (default-mean-std), by inception-mean-std, or each image by its own mean
-    and deviation, as the propositions assume. A measure that names no dataset takes white noise of
-    ImageNet's statistics, of which the propositions speak exactly.
+    and deviation, as the propositions assume. What is upsampled is no crop, which was enlarged
+    already, but the centre of the stored photograph under default-mean-std. A measure that names no
+    dataset takes white noise of ImageNet's statistics, of which the propositions speak exactly.
 
     Args:
         context: its seed decides crops and augmentations.
-        image_size: side of the images in pixels.
+        image_size: side of the images in pixels, at most that of the photographs.
         images: how many, a multiple of `batch_size`.
         batch_size: how many are in memory, and mixed with one another; a multiple of 2.
 
     Returns:
-        ``"<augmentation> <normalisation>/<quantity>"``. The quantities are pooled, pooled theory
-        (the variance of all pixels of all images), within, within theory (the mean variance of one
-        image) and mean shift (of the mean of all pixels, in their deviations). Theory is filled
-        with the images' own means, variances and correlations. A training crop is compared with
-        the centre of its photograph, so that noise has None there. Of photographs, their number and
-        digest, too.
+        ``"<augmentation> <images>/<quantity>"``, where the images are default, inception, own or
+        stored. The quantities are pooled, pooled theory (the variance of all pixels of all images),
+        within, within theory (the mean variance of one image) and mean shift (of the mean of all
+        pixels, in their deviations). Theory is filled with the images' own means, variances and
+        correlations. "before" is no augmentation: the images themselves against a mean of 0 and a
+        variance of 1. A training crop is compared with the test's image of its photograph, so that
+        noise has None there. Of photographs, their number and digest, too.
     """
     photos = photographs(context, images) if context.datasets else None
     values: dict[str, float | str | None] = {}
-    ratios = {name: _Ratio() for name in (*AUGMENTATIONS, TRAINING)}
+    ratios = {name: _Ratio() for name in (*BEFORE, *AUGMENTATIONS, TRAINING)}
     if photos:
         values = {"photographs": len(photos), "sha256": photos.sha256}
     batches = images // batch_size
     for number in range(batches):
-        shown = photos[number::batches] if photos else None
+        shown = list(photos[number::batches]) if photos else None
         seed = derive("table 1", context.seed, number)
         pixels = crops(shown, image_size, seed) if shown else _noise(batch_size, image_size, seed)
-        normalised = _normalised(pixels)
+        stored = centres(shown, image_size) if shown else pixels
+        taken = {**_normalised(pixels), "stored": normalize(stored, *DEFAULT)}
+        before = {kind: _Moments.of(each) for kind, each in taken.items()}
+        for name, kind in BEFORE.items():
+            ratios[name].add(_Moments.standard(batch_size), before[kind], 1.0, 1.0)
         for name, augment in AUGMENTATIONS.items():
             seed_everything(name, seed)
-            before = normalised[name.rpartition(" ")[2]]
-            ratios[name].add(before, *augment(before))
+            kind = name.rpartition(" ")[2]
+            after, pooled, within = augment(taken[kind])
+            ratios[name].add(before[kind], _Moments.of(after), pooled, within)
         if shown:
-            tested = normalize(centres(shown, image_size), *DEFAULT)
-            ratios[TRAINING].add(tested, normalised["default"], 1.0, 1.0)
+            tested = normalize(centres(shown, image_size, CROP_PCT), *DEFAULT)
+            ratios[TRAINING].add(_Moments.of(tested), before["default"], 1.0, 1.0)
     for name, ratio in ratios.items():
         measured = zip(QUANTITIES, ratio.values(), strict=True)
         values |= {f"{name}/{quantity}": value for quantity, value in measured}
@@ -178,12 +188,23 @@ class _Moments:
     second: float = 0.0
     within: float = 0.0
 
-    def add(self, images: Tensor) -> None:
-        flat = images.flatten(1).double()
-        self.images += len(flat)
-        self.first += flat.mean(1).sum().item()
-        self.second += flat.square().mean(1).sum().item()
-        self.within += flat.var(1, correction=0).sum().item()
+    @classmethod
+    def of(cls, images: Tensor) -> _Moments:
+        variance, mean = torch.var_mean(images.flatten(1), 1, correction=0)
+        variance, mean = variance.double(), mean.double()
+        second = variance + mean.square()
+        return cls(len(images), mean.sum().item(), second.sum().item(), variance.sum().item())
+
+    @classmethod
+    def standard(cls, images: int) -> _Moments:
+        """Of as many images of mean 0 and variance 1."""
+        return cls(images, 0.0, images, images)
+
+    def add(self, other: _Moments) -> None:
+        self.images += other.images
+        self.first += other.first
+        self.second += other.second
+        self.within += other.within
 
     @property
     def mean(self) -> float:
@@ -203,12 +224,11 @@ class _Ratio:
     pooled: float = 0.0
     within: float = 0.0
 
-    def add(self, before: Tensor, after: Tensor, pooled: float, within: float) -> None:
-        known = self.before.within
+    def add(self, before: _Moments, after: _Moments, pooled: float, within: float) -> None:
         self.before.add(before)
         self.after.add(after)
-        self.pooled += len(before) * pooled
-        self.within += (self.before.within - known) * within
+        self.pooled += before.images * pooled
+        self.within += before.within * within
 
     def values(self) -> Sequence[float | None]:
         before, after = self.before, self.after
@@ -319,10 +339,14 @@ def _patched(images: Tensor) -> Augmented:
 def _erased(mode: str) -> Augment:
     """Random erasing, every image erased once (variance, Proposition 3)."""
     power, shared = NOISE[mode]
+    erase = RandomErasing(probability=1, mode="rand" if mode == "single" else mode, device="cpu")
 
     def augment(images: Tensor) -> Augmented:
-        erased = RandomErasing(probability=1, mode=mode, device="cpu")(images.clone())
-        fraction = (erased != images).any(dim=1).float().mean(dim=(1, 2))  # (B,)
+        erased = erase(images.clone())
+        block = (erased != images).any(dim=1, keepdim=True)  # (B, 1, H, W)
+        if mode == "single":
+            erased = torch.where(block, torch.randn(len(images), 1, 1, 1), images)
+        fraction = block.float().mean(dim=(1, 2, 3))  # (B,)
         flat = images.flatten(1)
         mean, variance = flat.mean(1), flat.var(1, correction=0)
         whole = images.mean().item(), images.var(correction=0).item()
@@ -351,8 +375,9 @@ def _correlation(centred: Tensor) -> float:
 
 
 TRAINING = "training crop default"
+BEFORE = {f"before {kind}": kind for kind in ("default", "inception", "stored")}
 AUGMENTATIONS: dict[str, Augment] = {
-    **{f"{mode} default": _upsampled(mode) for mode in get_args(Mode)},
+    **{f"{mode} stored": _upsampled(mode) for mode in get_args(Mode)},
     "crop default": _cropped,
     "shuffle default": _shuffled,
     "duplicate default": _duplicated,

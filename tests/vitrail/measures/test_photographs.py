@@ -74,6 +74,14 @@ def test_a_centre_has_the_middle_of_the_photograph_and_its_whole_short_side():
     assert torch.equal(upright[0], centre.mT)
 
 
+def test_the_centre_of_a_test_image_is_cut_from_a_larger_one():
+    """variance, Sec. "Variance Shift Due to Upsampling": 224 at 0.9 is cut from 248."""
+    colours = np.random.default_rng(0).integers(256, size=(300, 500, 3), dtype=np.uint8)
+    photo = Image.fromarray(colours)
+    (larger,), (centre,) = centres([photo], 248), centres([photo], 224, crop_pct=0.9)
+    assert torch.equal(centre, larger[:, 12:-12, 12:-12])
+
+
 def test_the_dataset_is_the_one_that_is_asked_for(context, registry):
     both = dataclasses.replace(context, datasets=(registry["digits"], *context.datasets))
     assert photographs(both, 4, dataset=1).sha256 == photographs(context, 4).sha256
