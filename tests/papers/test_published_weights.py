@@ -75,7 +75,9 @@ def catalog(tmp_path):
     variance = {"recipes": recipes, "measures": measures}
     registry = load_weights_registry(ROOT / REGISTRY)
     files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
-    teachers = {f"dinov2-{name}-published": {"model": {"pretrained": files[name]}} for name in files}
+    teachers = {
+        f"dinov2-{n}-published": {"model": {"pretrained": file}} for n, file in files.items()
+    }
     others = ["dinov2-*-h-published, dinov2-vit-l-published, dinov2-i8-l-published"]
     # A miniature has all classes of its dataset: 52 classifiers of 10,000 are too many.
     probes = {"*linear": {"args": {"rates": [1e-3, 0.1]}}, "knn": {"args": {"turned": 1}}}

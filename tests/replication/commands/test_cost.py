@@ -1,3 +1,4 @@
+import dataclasses
 import json
 import subprocess
 import sys
@@ -23,7 +24,7 @@ from replication.commands.results import RECORDS, as_lines, published_folder
 from replication.engine.recipes.classification import ClassificationRecipe
 from replication.ledger import complete, read_record
 from replication.plan.paper import read_reference
-from replication.plan.schema import Placed
+from replication.plan.schema import merge
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
@@ -149,8 +150,8 @@ def test_another_schedule_trains_as_fast_and_another_batch_may_not(
     catalog, run, log, change, source
 ):
     log([10, 30, 20], "cpu: some processor, 1 thread")
-    changed = catalog().changed("tiny", "plain", Placed(change, {}))
-    (other,) = (changed.runs[folder] for folder in changed.runs.keys() - catalog().runs.keys())
+    recipe = ClassificationRecipe.model_validate(merge(run.recipe.model_dump(), change))
+    other = dataclasses.replace(run, recipe=recipe, folder=run.folder.with_name("other"))
     costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
     assert costs.speed(other)[1] == source
 
