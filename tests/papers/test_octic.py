@@ -170,7 +170,7 @@ def test_dinov2_has_the_hyperparameters_that_the_paper_prints(full):
 def test_every_dinov2_is_trained_as_the_one_in_table_6(full):
     """octic, Sec. 4.2."""
     for name in full.recipes.keys() - set(classifiers(full)):
-        if not name.endswith(("-dinobloom", "-published", "-undecayed")):
+        if not name.endswith(("-dinobloom", "-published", "-undecayed", "-momentum")):
             recipe, in_table = full.run(name).recipe, full.run("dinov2-h8-l").recipe
             same = {"model": in_table.model, "batch": in_table.batch}
             assert recipe.model_copy(update=same) == in_table
@@ -239,13 +239,16 @@ def test_open_choices_are_all_that_their_rows_change(full, laptop):
         decayed, undecayed = (paper.run(f"dinov2-h8-l{end}").recipe for end in ("", "-undecayed"))
         changed = decayed.optimizer.model_copy(update={"decay_layer_scale": False})
         assert undecayed == decayed.model_copy(update={"optimizer": changed})
+    as_printed, released = (full.run(f"dinov2-h8-l{end}").recipe for end in ("-momentum", ""))
+    changed = released.teacher.model_copy(update={"momentum": (0.8, 1.0)})
+    assert as_printed == released.model_copy(update={"teacher": changed})
     assert full.run("h8-l-lamb") is full.run("h8-l")
     assert laptop.run("h8-l-lamb").recipe.optimizer.lr == full.run("h8-l").recipe.optimizer.lr
 
 
 def test_rows_of_open_choices_are_the_papers_own_at_full_scale(full):
     left_out = {name for name in full.recipes if full.without(name)}
-    assert {"h8-l-lamb-stacked", "dinov2-h8-l-undecayed"} <= left_out
+    assert {"h8-l-lamb-stacked", "dinov2-h8-l-undecayed", "dinov2-h8-l-momentum"} <= left_out
     assert not left_out & {"h8-l", "h8-l-total", "h8-l-lamb", "dinov2-h8-l"}
 
 

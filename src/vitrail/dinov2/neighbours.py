@@ -202,13 +202,16 @@ def logistic_regression(
     strength: float,
     iterations: int = 1000,
     device: str | torch.device | None = None,
+    tolerance: float = 1e-5,
+    history: int = 100,
 ) -> nn.Linear:
     """Fit a linear classifier to `features` ``(M, C)`` and `labels` ``(M,)``.
 
     Multinomial logistic regression by L-BFGS: it minimises ``strength sum CE + |W|^2 / 2``, the
     bias unpenalised. `strength` is scikit-learn's C; scikit-learn and cuML have the same objective,
-    but each runs on one kind of device. There are at most so many `iterations`. Features may lie
-    on the CPU and be in half precision: `CHUNK` rows at a time are on `device`, by default their
+    but each runs on one kind of device. There are at most so many `iterations`, which keep that much
+    `history` and end where no gradient of the objective, divided by C M, is above `tolerance` or
+    the objective changes by less than a ten-thousandth of it. Features may lie on the CPU and be in half precision: `CHUNK` rows at a time are on `device`, by default their
     own, in float32. Rows of the label `UNLABELLED` are left out.
     """
     device = torch.device(device or features.device)
@@ -219,7 +222,12 @@ def logistic_regression(
     nn.init.zeros_(layer.weight)
     nn.init.zeros_(layer.bias)
     optimizer = torch.optim.LBFGS(
-        layer.parameters(), max_iter=iterations, tolerance_grad=1e-5, line_search_fn="strong_wolfe"
+        layer.parameters(),
+        max_iter=iterations,
+        tolerance_grad=tolerance,
+        tolerance_change=1e-4 * tolerance,
+        history_size=history,
+        line_search_fn="strong_wolfe",
     )
 
     def objective() -> float:

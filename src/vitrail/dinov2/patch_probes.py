@@ -42,6 +42,7 @@ HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
 NEIGHBOURS = (1, 3, 10, 30)
 ROWS = 1 << 12  # that are in float64, or whose pixels are counted, at a time
+TOLERANCE, HISTORY = 1e-12, 5  # of L-BFGS, the released code's
 METRICS: tuple[Metric, ...] = ("cosine", "L2")
 
 
@@ -91,7 +92,9 @@ def patch_segmentation(
     standardize(fitted.tokens, [train.tokens, val.tokens])
 
     def by_regression(strength: float, bank: Patches, judged: Patches) -> float:
-        layer = logistic_regression(bank.tokens, bank.labels, classes, strength, iterations, device)
+        layer = logistic_regression(
+            bank.tokens, bank.labels, classes, strength, iterations, device, TOLERANCE, HISTORY
+        )
         parts = [
             layer(part.to(device, layer.weight.dtype)).argmax(1).cpu()
             for part in judged.tokens.split(CHUNK)
@@ -110,7 +113,8 @@ def patch_segmentation(
         ]
 
     decided = {"precision": precision, "batch": batch_size}
-    by_strength = {"strengths": list(strengths), "iterations": iterations, **decided}
+    ends = {"iterations": iterations, "tolerance": TOLERANCE, "history": HISTORY}
+    by_strength = {"strengths": list(strengths), **ends, **decided}
     with kept_rows(trained, "segmented-linear", **by_strength) as rows:
         score = _resumed(rows, by_regression)
         strength = max(strengths, key=lambda given: score(given, fitted, held_out))

@@ -1,7 +1,7 @@
 """Images per second of several models, measured side by side (Rojas-Gomez et al., Table 3).
 
-The one idea: models take turns, one forward pass each, and a model is compared with its partner
-within the round. A machine that slows down slows both, so the ratio is steadier than the times.
+The one idea: models take turns, one forward pass each. A machine that slows down for a while slows
+all of them, so the ratio of their mean times is steadier than the times.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def throughput(
     are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
 
     Returns:
-        ``"<label>/..."`` with ``images_per_second`` (at the median pass), ``parameters``,
+        ``"<label>/..."`` with ``images_per_second`` (at the mean time of a pass), ``parameters``,
         ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``gain``: how
-        many times its partner's throughput it has, the median over rounds, and ``change``: by how
-        many percent its throughput is lower.
+        many times its partner's throughput it has, and ``change``: by how many percent its
+        throughput is lower.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -66,12 +66,10 @@ def throughput(
         calls[label] = partial(model, images)
     with torch.inference_mode(), autocast(context.device, precision), every_one_compiled():
         seconds = time_in_turns(calls, context.device, passes, warmup)
-    for label, times in seconds.items():
-        values[f"{label}/images_per_second"] = batch_size / statistics.median(times)
+    means = {label: statistics.mean(times) for label, times in seconds.items()}
+    values |= {f"{label}/images_per_second": batch_size / mean for label, mean in means.items()}
     for label, plain, end in compared:
-        ratio = statistics.median(
-            before / after for before, after in zip(seconds[plain], seconds[label], strict=True)
-        )
+        ratio = means[plain] / means[label]
         values |= {f"{label}/gain{end}": ratio, f"{label}/change{end}": 100 * (1 - ratio)}
     return values
 

@@ -152,6 +152,7 @@ def test_what_is_chosen_is_fitted_again_with_what_was_held_out(judged, monkeypat
 
     def counted_fit(features, *given):
         fitted.append((features.clone(), given[2]))
+        assert given[-2:] == (1e-12, 5)  # tolerance and history of the released code
         return fit(features, *given)
 
     def counted_search(bank, queries, *given):

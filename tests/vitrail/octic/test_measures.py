@@ -8,6 +8,7 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context
 from vitrail.measures.flops import flops
+from vitrail.octic import measures
 from vitrail.octic.measures import (
     arithmetic_intensity,
     block_operations,
@@ -127,8 +128,17 @@ def test_every_module_of_table_4_is_timed_at_every_width(context):
     assert list(values) == [f"{name}/{dim}" for dim in (16, 32) for name in names]
     for dim in (16, 32):
         assert all(0.1 < values[f"{name}/{dim}"] < 1e6 for name in names[:4])
-        times_longer = values[f"octic GELU/{dim}"] / values[f"GELU/{dim}"]  # of the one turn
+        times_longer = values[f"octic GELU/{dim}"] / values[f"GELU/{dim}"]
         assert values[f"overhead/{dim}"] == pytest.approx(100 * (times_longer - 1))
+
+
+def test_runtimes_are_means_over_the_passes(context, monkeypatch):
+    """octic, App. A.2: averaged over 1000 runs."""
+    seconds = {"GELU/16": [1.0, 1.0, 4.0], "octic GELU/16": [2.0, 2.0, 5.0]}
+    monkeypatch.setattr(measures, "time_in_turns", lambda *_: seconds)
+    values = module_runtime(context, (16,), batch_size=1, passes=3, tokens=3)
+    assert [values["GELU/16"], values["octic GELU/16"]] == pytest.approx([2e6, 3e6])
+    assert values["overhead/16"] == pytest.approx(50)
 
 
 def test_nothing_to_time_is_refused(context):
