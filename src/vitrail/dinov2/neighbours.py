@@ -209,10 +209,20 @@ def logistic_regression(
 
     Multinomial logistic regression by L-BFGS: it minimises ``strength sum CE + |W|^2 / 2``, the
     bias unpenalised. `strength` is scikit-learn's C; scikit-learn and cuML have the same objective,
-    but each runs on one kind of device. There are at most so many `iterations`, which keep that much
-    `history` and end where no gradient of the objective, divided by C M, is above `tolerance` or
-    the objective changes by less than a ten-thousandth of it. Features may lie on the CPU and be in half precision: `CHUNK` rows at a time are on `device`, by default their
-    own, in float32. Rows of the label `UNLABELLED` are left out.
+    but each runs on one kind of device. Features may lie on the CPU and be in half precision:
+    `CHUNK` rows at a time are on `device`, by default their own, in float32. Rows of the label
+    `UNLABELLED` are left out.
+
+    Args:
+        features: of the rows to fit, ``(M, C)``.
+        labels: their classes, ``(M,)``.
+        classes: how many there are.
+        strength: of the fit against the penalty.
+        iterations: at most so many steps.
+        device: where to compute.
+        tolerance: steps end where no derivative of the objective over ``strength M`` is larger, or
+            where a step changes that by less than a ten-thousandth of it.
+        history: how many earlier steps L-BFGS keeps.
     """
     device = torch.device(device or features.device)
     labels = labels.to(device)
