@@ -11,7 +11,7 @@ from replication.plan.catalog import load_catalog
 from replication.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
-PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3}
+PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3, "fig7": 1}
 FIGURES = [
     f"fig{name}" for name in ("1", "2", "3a", "3b", "4a", "4b", "5", "6", "7", "8", "9a", "9b")
 ]
@@ -92,6 +92,18 @@ def test_auto_pe_loses_more_than_its_spread_on_svhn_and_flowers_alone():
             if before.value - after.value > max(before.std, after.std):
                 lost.add((row, plain))
     assert lost == {("SVHN", "APE"), ("Flowers-102", "RoPE")}
+
+
+def test_the_better_auto_pe_is_above_the_better_plain_pe_on_all_datasets():
+    for row in DATASETS:
+        plain, auto = (
+            max(value("table2", row, f"{pe} / {name}") for pe, name in pairs)
+            for pairs in (
+                [("APE", "APE"), ("RoPE", "RoPE")],
+                [("APE", "Auto-APE (ours)"), ("RoPE", "Auto-RoPE (ours)")],
+            )
+        )
+        assert auto > plain
 
 
 # What our configuration says

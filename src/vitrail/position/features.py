@@ -10,7 +10,8 @@ they can be compared on one batch.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,7 +30,12 @@ Response = Callable[[Tensor], Tensor]
 """The logits ``(C,)`` of coalitions ``(C, M)``: first parts of the image, then of the positions."""
 
 
-@passes(lambda given: 7 + given["images"] / 2 * (5 + 2 ** (2 * given["parts"] ** 2)))
+def _passes(given: Mapping[str, Any]) -> float:
+    coalitions = 2 ** (2 * given["parts"] ** 2)
+    return 7 + coalitions + given["images"] / 2 * (5 + coalitions)
+
+
+@passes(_passes)
 def kernel_shap_of_parts(
     trained: Trained, images: int = 32, parts: int = 2, batch_size: int = 512
 ) -> Values:
@@ -40,12 +46,13 @@ def kernel_shap_of_parts(
 
     Returns:
         ``closed/p_shap``, P-SHAP by the closed form of two features (`paired`), the mean over
-        correctly classified images (None if there is none). For three ways by regression
+        correctly classified images (None if there is none). For four ways by regression
         ``<way>/p_shap``; ``<way>/difference``, the mean absolute difference of P-SHAP of these
         images from the closed form; and ``<way>/phi``, the largest difference of a SHAP value of
-        any image, in logits (all three None of ``closed``). The ways are ``two``, of the same two
-        features; ``parts``, of all blocks, whose SHAP values are summed for image and positions;
-        and ``mean``, of two features with means for backgrounds (`responses_to_means`).
+        any image, in logits (the last two None of ``closed``). The ways are ``two``, of the same
+        two features; ``parts``, of all blocks, whose SHAP values are summed for image and
+        positions; and ``mean`` and ``mean_parts``, the same with means for backgrounds
+        (`responses_to_means`).
 
     Raises:
         VitrailError: the model is no PositionViT with the embedding 'ape' and without a CLS token,
@@ -60,20 +67,22 @@ def kernel_shap_of_parts(
     samples, device = transformed(trained, validation(trained, images)), trained.device
     folds = draw_folds(len(samples), model.positions, max(len(samples), 2), trained.seed)
     closed = paired(model, samples, folds=folds, device=device)
-    blocks = blocks_of(model.grid_size, parts)
-    cuts = {"two": blocks_of(model.grid_size, 1), "parts": blocks}
-    phi = torch.zeros(3, 2, len(samples), dtype=torch.float64)  # ways; image and positions
+    whole, cut = blocks_of(model.grid_size, 1), blocks_of(model.grid_size, parts)
+    ways = {"two": whole, "parts": cut, "mean": whole, "mean_parts": cut}
+    phi = torch.zeros(len(ways), 2, len(samples), dtype=torch.float64)  # of image and positions
     for fold in folds:
         explained, labels = collate(samples, fold.samples)
         others, _ = collate(samples, fold.background)
         for index, image, label in zip(fold.samples, explained, labels.tolist(), strict=True):
-            ways = [
-                responses(model, image, label, others, fold.permutations, cut, device, batch_size)
-                for cut in cuts.values()
-            ]
-            ways.append(responses_to_means(model, image, label, others, device))
-            for way, (response, count) in enumerate(zip(ways, (2, 2 * parts**2, 2), strict=True)):
-                each = kernel_shap(response, count)
+            for way, (name, blocks) in enumerate(ways.items()):
+                if name.startswith("mean"):
+                    response = responses_to_means(model, image, label, others, blocks, device)
+                else:
+                    drawn = fold.permutations
+                    response = responses(
+                        model, image, label, others, drawn, blocks, device, batch_size
+                    )
+                each = kernel_shap(response, 2 * (int(blocks.max()) + 1))
                 phi[way, :, index] = each.unflatten(0, (2, -1)).sum(dim=1)
     right, reference = closed.correct, torch.stack([closed.phi_image, closed.phi_position])
 
@@ -86,7 +95,7 @@ def kernel_shap_of_parts(
         "closed/difference": None,
         "closed/phi": None,
     }
-    for name, both in zip((*cuts, "mean"), phi, strict=True):
+    for name, both in zip(ways, phi, strict=True):
         phi_image, phi_position = both
         shares = position_share(phi_position, phi_image)
         values |= {
@@ -136,17 +145,16 @@ def responses(
         device: where the model is.
         batch_size: images at a time, at least m.
     """
-    count, height, width = len(others), *image.shape[1:]
-    side = math.isqrt(height * width // len(blocks))  # of a patch
+    count = len(others)
 
     def response(coalitions: Tensor) -> Tensor:
         means = []
         for part in coalitions.split(max(1, batch_size // count)):
-            seen, placed = (half[:, None, blocks] for half in part.chunk(2, dim=1))  # (C, 1, N)
-            seen = seen.unflatten(2, (height // side, width // side))
-            seen = seen.repeat_interleave(side, 2).repeat_interleave(side, 3)[:, :, None]
-            pixels = torch.where(seen, image, others).flatten(0, 1)  # (C m, 3, H, W)
-            rows = torch.where(placed, torch.arange(len(blocks)), permutations).flatten(0, 1)
+            seen, placed = part.chunk(2, dim=1)
+            shown = _pixels_of(seen, blocks, image)[:, None]  # (C, 1, 1, H, W)
+            pixels = torch.where(shown, image, others).flatten(0, 1)  # (C m, 3, H, W)
+            kept = placed[:, None, blocks]  # (C, 1, N)
+            rows = torch.where(kept, torch.arange(len(blocks)), permutations).flatten(0, 1)
             with torch.inference_mode():
                 logits = model(pixels.to(device), rows.to(device))[:, label].cpu().double()
             means.append(logits.unflatten(0, (-1, count)).mean(dim=1))
@@ -156,26 +164,41 @@ def responses(
 
 
 def responses_to_means(
-    model: PositionViT, image: Tensor, label: int, others: Tensor, device: str = "cpu"
+    model: PositionViT,
+    image: Tensor,
+    label: int,
+    others: Tensor,
+    blocks: Tensor,
+    device: str = "cpu",
 ) -> Response:
-    """Return the response to coalitions of two features that are replaced by their means.
+    """Return the response to coalitions of blocks: the logit, with means in place of the removed.
 
-    The image is replaced by the mean of `others`, ``(m, 3, H, W)``, and each row of the table, of
-    the embedding 'ape', by the mean of all rows. The other arguments are as of `responses`.
+    A block of the image that is removed has the pixels of the mean of `others`. Each row of a
+    block of the positions that is removed is the mean of all rows of the table, which is that of
+    the embedding 'ape'. The arguments are as of `responses`.
     """
     name = "pos_embed.weight"
-    table = model.get_parameter(name)
-    tables = {True: table, False: table.mean(dim=0).expand_as(table)}
+    table, absent = model.get_parameter(name), others.mean(dim=0)
 
     def response(coalitions: Tensor) -> Tensor:
+        seen, placed = coalitions.chunk(2, dim=1)
         logits = torch.zeros(len(coalitions), dtype=torch.float64)
-        for placed, weight in tables.items():
-            chosen = coalitions[:, 1] == placed
-            seen = coalitions[chosen, 0, None, None, None]
-            pixels = torch.where(seen, image, others.mean(dim=0)).to(device)
+        for positions in placed.unique(dim=0):
+            chosen = (placed == positions).all(dim=1)
+            pixels = torch.where(_pixels_of(seen[chosen], blocks, image), image, absent).to(device)
+            kept = positions[blocks, None].to(device)
             with torch.inference_mode():
+                weight = torch.where(kept, table, table.mean(dim=0))
                 found = torch.func.functional_call(model, {name: weight}, (pixels,))
             logits[chosen] = found[:, label].cpu().double()
         return logits
 
     return response
+
+
+def _pixels_of(seen: Tensor, blocks: Tensor, image: Tensor) -> Tensor:
+    """The pixels of the blocks that are seen ``(C, blocks)``, as a mask ``(C, 1, H, W)``."""
+    height, width = image.shape[1:]
+    side = math.isqrt(height * width // len(blocks))  # of a patch
+    patches = seen[:, blocks].unflatten(1, (1, height // side, width // side))
+    return patches.repeat_interleave(side, 2).repeat_interleave(side, 3)

@@ -49,7 +49,8 @@ MODELS = {
     "scratch": ("o", True),
     "pre-trained": ("D", True),
 }
-OURS = ("RPE as published", "crop by patches")  # beside the models of the paper
+# Beside the models of the paper.
+OURS = ("SIN fine-tuned", "RPE as published", "crop by patches")
 PLAIN = {"Auto-APE": "APE", "Auto-RoPE": "RoPE", "Auto-RoPE shared": "RoPE"}
 CHECKPOINT = "checkpoint"
 SIZES = {"*": 8.0}  # a star's area is small for its width
@@ -350,13 +351,13 @@ def _colours(points: pd.DataFrame) -> dict[str, str]:
 def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
     """Draw each dataset's least-squares line, over the P-SHAP of the paper's models: not `OURS`.
 
-    Two points are joined; of three no line is drawn.
+    Source: position, the captions of Figures 3 and 4.
     """
     drawn = points[~points["model"].isin(OURS)]
     for dataset, colour in _colours(points).items():
         own = drawn.loc[drawn["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
-        if len(x) not in (0, 1, 3) and np.ptp(x) > 0:  # three are too few to tell a trend
+        if len(x) > 1 and np.ptp(x) > 0:
             # seaborn's regplot solves by LAPACK, whose last bits differ between processes, and with
             # them the pixels. No band: a bootstrap of five points would cover half of the figure.
             slope, intercept = statistics.linear_regression(x, y)

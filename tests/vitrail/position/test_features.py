@@ -39,8 +39,11 @@ def test_two_features_by_regression_are_the_closed_form_and_parts_and_means_are_
     assert values["two/phi"] < 1e-10
     assert values["parts/phi"] < 1e-10  # one part of each
     assert values["mean/phi"] > 1e-3
+    assert values["mean_parts/phi"] == pytest.approx(values["mean/phi"], abs=1e-10)
     assert values["two/p_shap"] == pytest.approx(values["closed/p_shap"], abs=1e-10)
-    assert kernel_shap_of_parts(run(), images=6, parts=2)["parts/phi"] > 1e-6
+    values = kernel_shap_of_parts(run(), images=6, parts=2)
+    assert values["parts/phi"] > 1e-6
+    assert abs(values["mean_parts/phi"] - values["mean/phi"]) > 1e-6
 
 
 def test_the_closed_form_is_that_of_a_batch_of_the_papers_protocol(run):
@@ -72,7 +75,7 @@ def test_a_coalition_mixes_blocks_of_image_and_background(scrambled, images):
 def test_means_stand_for_image_and_table(scrambled, images):
     """position, App. A."""
     model = scrambled("ape")
-    response = responses_to_means(model, images[0], 2, images[1:])
+    response = responses_to_means(model, images[0], 2, images[1:], blocks_of(model.grid_size, 1))
     everything = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).bool()
     found = response(everything)
     mean = images[1:].mean(0)
@@ -83,6 +86,25 @@ def test_means_stand_for_image_and_table(scrambled, images):
     assert found[0:4:2].tolist() == pytest.approx(
         [model(image[None])[0, 2].item() for image in (mean, images[0])], abs=1e-10
     )
+
+
+def test_means_stand_for_blocks_of_image_and_table(scrambled, images):
+    """position, Sec. 3, App. A."""
+    model = scrambled("ape")
+    image, others = images[0], images[1:]
+    response = responses_to_means(model, image, 3, others, blocks_of(model.grid_size, 2))
+    coalitions = torch.tensor([[1, 0, 0, 1, 0, 1, 0, 0], [0, 0, 0, 0, 1, 1, 1, 1]]).bool()
+    found = response(coalitions)
+    mean = others.mean(0)
+    assert found[1].item() == pytest.approx(model(mean[None])[0, 3].item(), abs=1e-10)
+    mixed = mean.clone()
+    mixed[:, :8, :8], mixed[:, 8:, 8:] = image[:, :8, :8], image[:, 8:, 8:]
+    table = model.pos_embed.weight.data
+    rows = table.mean(0).repeat(len(table), 1)
+    own = torch.tensor([2, 3, 6, 7])  # the patches of the upper right block
+    rows[own] = table[own]
+    model.pos_embed.weight.data = rows
+    assert found[0].item() == pytest.approx(model(mixed[None])[0, 3].item(), abs=1e-10)
 
 
 def test_a_model_that_is_linear_has_one_p_shap_however_it_is_defined(scrambled, images):
@@ -98,7 +120,7 @@ def test_a_model_that_is_linear_has_one_p_shap_however_it_is_defined(scrambled, 
     blocks = blocks_of(model.grid_size, 2)
     everything = torch.tensor([[0, 0], [0, 1], [1, 0], [1, 1]]).bool()
     of_logits = responses(model, image, 0, others, permutations, torch.zeros_like(blocks))
-    of_means = responses_to_means(model, image, 0, others)
+    of_means = responses_to_means(model, image, 0, others, torch.zeros_like(blocks))
     torch.testing.assert_close(of_logits(everything), of_means(everything), rtol=0, atol=1e-10)
     none, position, alone, both = of_means(everything)
     assert position_share(*shapley(both, alone, position, none)).item() == pytest.approx(0)

@@ -139,9 +139,14 @@ def test_a_dashed_line_fits_the_models_of_each_dataset():
         assert ends == pytest.approx(np.array([(start, 1.5), (start + 0.03, 1.5)]))
 
 
-def test_no_line_is_drawn_through_three_points():
-    rows = rows_of(["APE", "SIN", "RPE"], lambda _, index: 70 + 3 * index)
-    assert lines(fig4a(tidy(rows), []).axes[0], "--") == {}
+def test_a_dashed_line_fits_three_models_too():
+    """position, Figure 3(b)."""
+    gains = [0.0, 3.0, 0.0]
+    rows = rows_of(["APE", "position augm.", "CLS token"], lambda _, index: 70 + gains[index])
+    ax = fig3b(tidy(rows), []).axes[0]
+    for colour, start in zip((style.colour(0), style.colour(1)), P_SHAP.values(), strict=True):
+        ends = np.array(lines(ax, "--")[colour])
+        assert ends == pytest.approx(np.array([(start, 1.0), (start + 0.02, 1.0)]))
 
 
 @pytest.mark.parametrize(
@@ -149,6 +154,7 @@ def test_no_line_is_drawn_through_three_points():
     [
         (fig3b, ["APE", "CLS token"], "crop by patches"),
         (fig4a, ["APE", "no PE", "SIN", "RPE"], "RPE as published"),
+        (fig4a, ["APE", "no PE", "SIN", "RPE"], "SIN fine-tuned"),
     ],
 )
 def test_a_model_that_the_paper_does_not_have_is_drawn_and_not_fitted(draw, models, ours):
