@@ -41,8 +41,9 @@ Not made at laptop scale is what goes beyond the papers and needs several seeds:
 `shift_harmonic_limits`, `position_others`, `octic_choices` and `octic_invariances` ([scale
 later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is](cross.md)). Not
 made, either, are `variance_others` (later models with published weights at larger sizes),
-`octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated) and
-`shift_table1_augmented` (Table 1 with each model's default augmentation). `shift_photographs` is
+`octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated),
+`shift_table1_augmented` (Table 1 with each model's default augmentation) and
+`shift_table1_literal` (Tables 1 and 2 trained with what Table A2 lists alone). `shift_photographs` is
 measured on real photographs (scale small).
 `snakemake cross_table` says at which scales they are.
 """

@@ -20,7 +20,7 @@ PRINTED = {
     "table5": 16, "tableA6": 28, "tableA7": 28, "tableA8": 56,
     "pilot": 12, "tableA9": 30, "tableA10": 12, "tableA11": 32, "tableA12": 10,
 }  # fmt: skip
-OTHER_GRIDS = ("_drawn", "_aps", "_anchoring", "_lps", "_low_pass")
+OTHER_GRIDS = ("_drawn", "_aps", "_anchoring", "_lps", "_low_pass", "_printed")
 PILOT = ("pilot", "pilot_literal", "pilot_augmented")
 SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
 MODELS = ["Swin-T", "SwinV2-T", "CvT-13", "MViTv2-T"]
@@ -236,7 +236,7 @@ def test_sec_a5_2s_nine_points_hold_in_table_a11_but_for_the_smallest_range():
 def test_all_of_cifar_preprocesses_as_table_a2_and_its_other_reading_as_a3_to_a5(full):
     for name in classifiers(full):
         family, dataset, regime = name.removeprefix("a_").removeprefix("harmonic_").split("-")
-        if regime in ("shifted", "scans", *PILOT) or family == "canonical_vit_s":
+        if regime in ("shifted", "scans", "literal", *PILOT) or family == "canonical_vit_s":
             continue
         for suffix in ("_no_token", "_no_wsa", "_no_pmerge", "_fast", "_jittered", *OTHER_GRIDS):
             family = family.removesuffix(suffix)
@@ -299,6 +299,49 @@ def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
     artifact = full.artifacts["table1_augmented"]
     assert {run.name.split("-")[2] for run in artifact.runs} == {"augmented"}
     assert "table1_augmented" not in load_catalog(scale="laptop").paper("shift").artifacts
+
+
+def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_of_any_shape():
+    """shift, Sec. A3.1."""
+    paper = load_catalog(scale="full", extensions=True).paper("shift")
+    runs = paper.artifacts["table1_literal"].runs
+    assert len(runs) == 8 * 3
+    for run in runs:
+        circular = paper.run(run.name.replace("-literal", "-circular")).recipe
+        plain = {"mixup": 0.0, "cutmix": 0.0}
+        changed = {
+            "augmentation": circular.augmentation.model_copy(update=plain),
+            "label_smoothing": 0.0,
+            "data": circular.data.model_copy(update={"crop_mode": "squash"}),
+        }
+        assert run.recipe == circular.model_copy(update=changed)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        if run.name.startswith(("swin_t-imagenet", "swinv2_t-imagenet")):
+            values = preprocessing(described)
+            side = 292 if "v2" in run.name else 256
+            assert [values[f"{view}/resize/long"] for view in ("train", "eval")] == [side, side]
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "study", "later", "plateau", "small"])
+def test_other_readings_of_the_recipe_and_the_rule_are_trained_at_no_small_scale(scale):
+    paper = load_catalog(scale=scale).paper("shift")
+    readings = ("-literal", "-zeros", "_printed-")
+    names = {run.name for artifact in paper.artifacts.values() for run in artifact.runs}
+    assert not [name for name in names if any(reading in name for reading in readings)]
+
+
+def test_a_row_of_table_5_leaves_zeros_between_features_and_changes_nothing_else():
+    """shift, Sec. A2.2."""
+    paper = load_catalog(scale="full", extensions=True).paper("shift")
+    cells = [cell for cell in paper.artifacts["table5"].cells if "zeros" in cell.row]
+    runs = {cell.measurement.run for cell in cells if cell.measurement}
+    assert len(runs) == 2
+    for run in runs:
+        plain = paper.run(run.name.removesuffix("-zeros")).recipe
+        args = {**plain.model.args, "decode_head": {"upsampling": "zero_insert"}}
+        assert run.recipe == plain.model_copy(
+            update={"model": plain.model.model_copy(update={"args": args})}
+        )
 
 
 def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_two(full):

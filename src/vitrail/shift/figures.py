@@ -64,7 +64,8 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Map the change of tokens under a shift, a row for each model, a column for each block."""
-    models, blocks = (cells[name].unique() for name in ("row", "column"))
+    models = cells["row"].unique()
+    blocks = [name for name in cells["column"].unique() if not name.endswith(", drawn")]
     rows, columns = len(models), len(blocks)
     fig, axes = style.figure("column", aspect=0.8, rows=rows, columns=columns, squeeze=False)
     values = [style.first_seed(measurement) for measurement in measurements]

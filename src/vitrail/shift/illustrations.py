@@ -149,7 +149,8 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
 
     Returns:
         ``block s/max``: the largest change of a token's channel, relative to the largest
-        activation; ``block s/map``: ``(H, W)`` absolute change in the channel with the most energy.
+        activation; ``block s/map``: ``(H, W)`` change in the channel with the most energy, relative
+        to the same; ``block s/drawn``: the largest change in this channel, undivided.
     """
     model: Any = trained.model.double()
     mean, std = (
@@ -169,6 +170,8 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
         energy = old.tokens[0].square().sum(dim=(1, 2)).cpu()
         largest = old.tokens.abs().max().item()
         values[f"block {index}/max"] = change.max().item() / largest
-        values[f"block {index}/map"] = (change[energy.argmax()] / largest).tolist()
+        drawn = change[energy.argmax()]
+        values[f"block {index}/drawn"] = drawn.max().item()
+        values[f"block {index}/map"] = (drawn / largest).tolist()
     model.float()
     return values

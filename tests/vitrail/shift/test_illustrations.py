@@ -5,6 +5,7 @@ import torch
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from vitrail.images.transforms import normalization
 from vitrail.measures.context import Context
 from vitrail.shift.grids import PaperGrid
 from vitrail.shift.illustrations import (
@@ -108,6 +109,28 @@ def test_tokens_of_a_plain_model_change(trained_on_digits):
     values = token_consistency(run(trained_on_digits, adaptive=False), 32)
     assert values["block 1/max"] > 0.01
     assert torch.tensor(values["block 1/map"]).max() > 0
+
+
+def test_the_change_that_is_drawn_is_that_of_the_channel_with_the_most_energy(trained_on_digits):
+    """shift, Sec. 5.3."""
+    tokenizer = Tokenizer(adaptive=False)
+    tokenizer.conv.bias.data[0] = 100  # the most energy, and not the largest change
+    trained = trained_on_digits(tokenizer)
+    values = token_consistency(trained, 32)
+    model = trained.model.double()
+    mean, std = (
+        torch.tensor(of)[:, None, None]
+        for of in normalization(trained.info, trained.recipe.data.normalization)
+    )
+    image = (photo(32) - mean) / std
+    with torch.no_grad():
+        before, after = (
+            model.forward_stages(x)[0].tokens[0] for x in (image, image.roll((-1, -1), (2, 3)))
+        )
+    channel = before.square().sum(dim=(1, 2)).argmax()
+    expected = (after - before)[channel].abs().max().item()
+    assert values["block 1/drawn"] == pytest.approx(expected, rel=1e-9)
+    assert expected < (after - before).abs().max()
 
 
 def test_tokens_of_a_plain_model_survive_a_shift_by_its_stride(trained_on_digits):
