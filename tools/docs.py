@@ -43,9 +43,9 @@ later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is
 made, either, are `variance_others` (later models with published weights at larger sizes),
 `octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated),
 `shift_table1_augmented` (Table 1 with each model's default augmentation) and
-`shift_table1_literal` (Tables 1 and 2 trained with what Table A2 lists alone). `shift_photographs` is
-measured on real photographs (scale small).
-`snakemake cross_table` says at which scales they are.
+`shift_table1_literal` (Tables 1 and 2 trained with what Table A2 lists alone).
+Measured on real photographs, at scale small, are `shift_photographs`, `variance_learned_fig1` and
+`variance_learned_fig2`. `snakemake cross_table` says at which scales they are.
 """
 ABOUT_STAND_INS = """\
 # Stand-ins
