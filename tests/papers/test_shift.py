@@ -334,9 +334,9 @@ def test_a_row_of_table_5_leaves_zeros_between_features_and_changes_nothing_else
     """shift, Sec. A2.2."""
     paper = load_catalog(scale="full", extensions=True).paper("shift")
     cells = [cell for cell in paper.artifacts["table5"].cells if "zeros" in cell.row]
-    runs = {cell.measurement.run for cell in cells if cell.measurement}
+    runs = {cell.measurement.run.name: cell.measurement.run for cell in cells if cell.measurement}
     assert len(runs) == 2
-    for run in runs:
+    for run in runs.values():
         plain = paper.run(run.name.removesuffix("-zeros")).recipe
         args = {**plain.model.args, "decode_head": {"upsampling": "zero_insert"}}
         assert run.recipe == plain.model_copy(
@@ -433,7 +433,7 @@ def test_swin_da_differs_from_the_default_by_circular_shifts_alone(full):
 
 def test_an_adaptive_model_is_trained_as_its_default(full):
     pairs = [name for name in classifiers(full) if f"a_{name}" in full.recipes]
-    assert len(pairs) == 4 * (3 + 2 + 3) + 1  # circular, of CIFAR augmented, standard; real scans
+    assert len(pairs) == 4 * (3 + 3 + 2 + 3) + 1  # circular, literal, augmented, standard; scans
     for name in pairs:
         plain, adaptive = (full.run(recipe_name).recipe for recipe_name in (name, f"a_{name}"))
         assert adaptive.model.args["selection"] == "paper"
