@@ -53,6 +53,7 @@ def resolved(paper):
         stand_ins = [paper.stand_ins.get(dataset, dataset) for dataset in spec.datasets]
         yield spec.args, spec.seeds, stand_ins
     yield from map(paper.run_settings, (*paper.recipes, None))
+    yield [layer.untested for layer in paper.layers.values()]
 
 
 @functools.cache
