@@ -127,6 +127,7 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
         *(f"replication.data.{name}" for name in ("folders", "imagenet_val")),
         "replication.data.segmentation",
         "vitrail.shift.photographs",
+        "vitrail.variance.interpolated",  # beside a published table
         "replication.engine.objective",  # of papers that bring a training of their own
         "replication.engine.weights",  # fetches published weights
         "vitrail.__main__",
