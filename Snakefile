@@ -16,8 +16,8 @@ from pathlib import Path
 from snakemake.cli import get_argument_parser
 from snakemake.utils import min_version
 
-from replication.plan import schema
-from replication.plan.settings import Settings
+from replication.config import schema
+from replication.config.settings import Settings
 from vitrail.errors import VitrailError
 
 min_version("9.0")

@@ -24,8 +24,8 @@ import tempfile
 import time
 from pathlib import Path
 
-from replication.plan.datasets import load_registry
-from replication.plan.kinds import KINDS as RECIPE_TYPES
+from replication.config.datasets import load_registry
+from replication.config.recipe_types import KINDS as RECIPE_TYPES
 
 CLASSIFICATION = {
     "model": {
@@ -99,7 +99,7 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(task: str, folder: Path) -> None:
-    from replication.engine.engine import TrainingRun, engine_of
+    from replication.training.engine import TrainingRun, engine_of
 
     info = load_registry(DATASETS)["digits"]
     recipe = RECIPE_TYPES[task].model_validate(KINDS[task])

@@ -52,7 +52,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.profiler import ProfilerActivity, profile
 
-from vitrail.measures.throughput import every_one_compiled, time_in_turns
+from replication.measures.throughput import every_one_compiled, time_in_turns
 from vitrail.octic.group import from_channels
 from vitrail.provenance import provenance
 

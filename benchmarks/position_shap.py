@@ -26,10 +26,10 @@ import timm
 import torch
 from torch.utils.data import DataLoader, Dataset, TensorDataset
 
+from replication.measures.throughput import time_in_turns
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.paired import draw_folds, paired
 from vitrail.measures.position_shap.sweep import sweep
-from vitrail.measures.throughput import time_in_turns
 from vitrail.provenance import provenance
 
 PASSES = 8  # of plain inference in a round: one is too short beside a sweep to be timed steadily

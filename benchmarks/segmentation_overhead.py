@@ -23,7 +23,7 @@ from mmengine.registry import DefaultScope
 from mmseg.registry import MODELS
 from torch import nn
 
-from vitrail.measures.throughput import time_in_turns
+from replication.measures.throughput import time_in_turns
 from vitrail.provenance import provenance
 
 CONFIGS = Path(__file__).parents[1] / "configs" / "segmentation"

@@ -31,7 +31,7 @@ import torch
 from torch import nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from vitrail.measures.throughput import time_in_turns
+from replication.measures.throughput import time_in_turns
 from vitrail.provenance import provenance
 from vitrail.shift import polyphase, windows
 
@@ -69,8 +69,8 @@ def training_step(model: nn.Module, images: torch.Tensor) -> Callable[[], object
 def without_tie_rule(call: Callable[[], object]) -> Callable[[], object]:
     def unsettled() -> object:
         with (
-            mock.patch.multiple(polyphase, arrangement=_same, settle=_first),
-            mock.patch.multiple(windows, arrangement=_same, settle=_first),
+            mock.patch.multiple(polyphase, tie_break_scores=_same, break_ties=_first),
+            mock.patch.multiple(windows, tie_break_scores=_same, break_ties=_first),
         ):
             return call()
 

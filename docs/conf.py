@@ -14,13 +14,13 @@ from pygments.lexers import PythonLexer
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 
-from replication.commands.publication import published_results  # noqa: E402
-from replication.commands.results import published_folder, read_published  # noqa: E402
-from replication.evidence.numbers import table_of  # noqa: E402
-from replication.evidence.page import as_html  # noqa: E402
-from replication.evidence.report import cells_of  # noqa: E402
-from replication.evidence.sortable import as_sortable  # noqa: E402
 from replication.plan.catalog import load_catalog  # noqa: E402
+from replication.publishing.publish import published_results  # noqa: E402
+from replication.report.formatting import table_of  # noqa: E402
+from replication.report.gather import cells_of  # noqa: E402
+from replication.report.page import as_html  # noqa: E402
+from replication.report.results import published_folder, read_published  # noqa: E402
+from replication.report.sortable import as_sortable  # noqa: E402
 from tools import demo, reference  # noqa: E402
 
 LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")

@@ -39,7 +39,7 @@ def every(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
     return torch.stack([f(x.roll((-i, -j), (1, 2))) for i, j in shifts], dim=1)  # Eq. 15
 
 
-def arrangement(x: Tensor) -> Tensor:
+def tie_break_scores(x: Tensor) -> Tensor:
     """Correlate (..., H, W) with a template that has no period and no symmetry, at every place."""
     sides = enumerate(x.shape[-2:], start=1)
     chirps = [1 + (k * torch.arange(n, dtype=x.dtype).square()).cos() for k, n in sides]
@@ -62,14 +62,16 @@ def strongest(scores: Tensor, places: Tensor, s: int) -> Tensor:
 def strongest_grid(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
     """Return m* (B, 2) of the grid for which f, of stride s, gives the tokens of largest energy."""
     energies = every(lambda shifted: f(shifted).square().sum(-1), x, s)  # of X^(m) E + b
-    return strongest(energies.sum((2, 3)), arrangement(energies), s)  # Eq. 14, F: squared l2 norm
+    return strongest(
+        energies.sum((2, 3)), tie_break_scores(energies), s
+    )  # Eq. 14, F: squared l2 norm
 
 
 def strongest_windows(x: Tensor, w: int) -> Tensor:
     """Return m* (B, 2) of the grid of windows of w x w tokens with the largest energies."""
     norms = x.norm(dim=-1)  # p = 2
     v = every(lambda shifted: avg_pool2d(shifted, w), norms, w)  # Eq. 17-18
-    places = every(lambda shifted: shifted[:, ::w, ::w], arrangement(norms), w)
+    places = every(lambda shifted: shifted[:, ::w, ::w], tie_break_scores(norms), w)
     return strongest(v.square().sum((2, 3)), places, w)  # Eq. 20, G: squared l2 norm
 
 

@@ -13,8 +13,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from replication.config.datasets import DatasetInfo, load_registry
 from replication.plan.catalog import load_catalog
-from replication.plan.datasets import DatasetInfo, load_registry
 from tests.repository import files_of
 from vitrail.__main__ import main
 
@@ -26,10 +26,10 @@ LONGEST = (
     "tests/workflow/test_graph.py",
     "tests/papers/test_published_weights.py",
     "tests/replication/plan/test_due.py",
-    "tests/replication/engine/segmentation/test_engine.py",
-    "tests/replication/commands/test_plan.py",
-    "tests/replication/commands/test_cost.py",
-    "tests/replication/commands/test_cost_of_evaluations.py",
+    "tests/replication/training/segmentation/test_engine.py",
+    "tests/replication/cli/test_plan.py",
+    "tests/replication/pricing/test_cost.py",
+    "tests/replication/pricing/test_cost_of_evaluations.py",
     "tests/vitrail/shift/test_equivariance.py",
     "tests/cluster/test_schedules.py",
 )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.plan.schema import merge
+from replication.config.schema import merge
 
 
 def recipe_fixtures(kind, base, dataset):

@@ -15,12 +15,12 @@ import pytest
 import torch
 import yaml
 
-from replication.data.miniature import write_miniature
-from replication.engine.model import save_weights
-from replication.evidence.forest import LOOKS
+from replication.datasets.miniature import write_miniature
+from replication.papers.octic.dinov2.network import build_model
 from replication.plan.catalog import load_catalog
+from replication.report.forest import LOOKS
+from replication.training.model import save_weights
 from tests.conftest import ROOT, catalog_of
-from vitrail.dinov2.network import build_model
 
 CHECKS = {
     "make_shift_equivariant": (
@@ -161,7 +161,7 @@ def test_every_target_that_a_page_names_exists(root):
 
 
 def test_every_scale_is_in_the_table_of_scales(root):
-    from replication.plan.settings import known_scales
+    from replication.config.settings import known_scales
 
     table = (root / "docs" / "reproduce.md").read_text().split("## Scales")[1].split("\n## ")[0]
     assert set(re.findall(r"^\| `([\w-]+)` \|", table, re.MULTILINE)) == set(known_scales(root))
@@ -184,8 +184,8 @@ def test_the_readme_is_read_in_a_few_minutes(root):
 
 
 def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
-    from replication.commands.results import published_folder, read_published
-    from replication.evidence.report import count_evidence, told_evidence
+    from replication.report.gather import count_evidence, told_evidence
+    from replication.report.results import published_folder, read_published
 
     folder = published_folder(catalog_of("laptop"))
     nodes = [record.node for record in read_published(folder).values()]
@@ -197,7 +197,7 @@ def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
 
 
 def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
-    from replication.commands.agreement import compare_with_scale, told_beside
+    from replication.publishing.compare import compare_with_scale, told_beside
 
     published = str(root / "results" / "published")
     catalog = load_catalog(root, scale="laptop", results_root=published)
@@ -212,7 +212,7 @@ def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
 
 @functools.cache
 def claims_published(root, scale):
-    from replication.commands.results import claims_of, published_folder, published_papers
+    from replication.report.results import claims_of, published_folder, published_papers
 
     catalog = catalog_of(scale)
     claims = claims_of(catalog, published_folder(catalog))
@@ -222,7 +222,7 @@ def claims_published(root, scale):
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_the_counts_of_the_study_are_those_published(root, page):
-    from replication.evidence.report import count_evidence, told_evidence
+    from replication.report.gather import count_evidence, told_evidence
 
     claims = claims_published(root, "study").reset_index()
     counts = told_evidence(count_evidence(claims)).partition(";")[0]

@@ -19,10 +19,10 @@ from typing import Any
 
 from PIL import Image
 
-from replication.commands.results import published_papers
-from replication.evidence.tables import markdown_escape, pipe_table
+from replication.config.datasets import DatasetInfo
 from replication.plan.catalog import Catalog, load_catalog
-from replication.plan.datasets import DatasetInfo
+from replication.report.results import published_papers
+from replication.report.tables import markdown_escape, pipe_table
 from tools import equations
 from vitrail.errors import exit_on_error
 from vitrail.images.opening import build

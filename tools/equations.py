@@ -16,9 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from replication.evidence.tables import markdown_escape, pipe_table
+from replication.config.paper import PaperInfo
 from replication.plan.catalog import Catalog
-from replication.plan.paper import PaperInfo
+from replication.report.tables import markdown_escape, pipe_table
 
 SOURCES, TESTS = Path("src"), Path("tests")
 FOLDER = Path("docs") / "equations"

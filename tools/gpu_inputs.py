@@ -27,11 +27,11 @@ import numpy as np
 from torch.utils.data import ConcatDataset
 from torchvision import datasets
 
-from replication.data.folders import flower_data, flowers102
-from replication.data.layout import verify
-from replication.evidence.comparison import tolerance
+from replication.claims.comparison import tolerance
+from replication.config.paper import read_reference
+from replication.datasets.folders import flower_data, flowers102
+from replication.datasets.verify import verify
 from replication.plan.catalog import Catalog, load_catalog
-from replication.plan.paper import read_reference
 from vitrail.errors import VitrailError, exit_on_error
 from vitrail.files import atomic_path, write_atomically
 from vitrail.images.decoding import read_image

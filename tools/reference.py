@@ -16,7 +16,7 @@ import torch
 import typer
 
 import vitrail.models  # noqa: F401 (registers them)
-from replication.evidence.tables import markdown_escape, pipe_table
+from replication.report.tables import markdown_escape, pipe_table
 from tools.schemas import schemas
 from vitrail.__main__ import PACKAGES
 from vitrail.commands.app import app
@@ -69,8 +69,8 @@ def pages() -> dict[Path, str]:
 def command_pages() -> Iterator[tuple[str, str]]:
     """Yield each command's name with its page: what its ``--help`` says."""
     for package in PACKAGES:
-        for module in import_module(f"{package}.commands").MODULES:
-            import_module(f"{package}.commands.{module}")
+        for module in import_module(package).MODULES:
+            import_module(f"{package}.{module}")
     group: Any = typer.main.get_command(app)
     context = group.make_context("vitrail", [], resilient_parsing=True)
     for name in sorted(group.commands):

@@ -13,13 +13,13 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from replication.commands.cost import Device
-from replication.plan.claims import Choices, Claim, NamedChoices
-from replication.plan.datasets import DatasetInfo
-from replication.plan.kinds import KINDS, AnyRecipe
-from replication.plan.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
-from replication.plan.settings import Scale, Settings
-from replication.plan.weights import PublishedWeights
+from replication.config.claims import Choices, Claim, NamedChoices
+from replication.config.datasets import DatasetInfo
+from replication.config.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
+from replication.config.recipe_types import KINDS, AnyRecipe
+from replication.config.settings import Scale, Settings
+from replication.config.weights import PublishedWeights
+from replication.pricing.cost import Device
 
 
 class ClaimsEntry(Claim, Choices):
@@ -77,7 +77,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _with_names(schema: Any) -> Any:
-    """Allow the names of `replication.plan.named`: what they stand for is required of no part."""
+    """Allow the names of `replication.config.named`: what they stand for is required of no part."""
     schema = {**schema, "$defs": _laid_over_values(_nothing_required(schema["$defs"]))}
     sides = schema["$defs"]["ArtifactSpec"]["properties"]
     for side in ("rows", "columns"):

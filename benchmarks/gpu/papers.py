@@ -21,12 +21,12 @@ import yaml
 from benchmarks.gpu.families import OCTIC
 from benchmarks.gpu.running import Measured, Settings, Step, each
 from benchmarks.shift_ties import FAMILIES as NARROW
+from replication.measures.memory import peak
+from replication.measures.throughput import every_one_compiled, throughput, time_in_turns
+from replication.papers.octic.measures import block_operations
+from replication.papers.shift.measures import module_runtime
 from vitrail.measures.architecture import Architecture
-from vitrail.measures.memory import peak
-from vitrail.measures.throughput import every_one_compiled, throughput, time_in_turns
 from vitrail.octic.group import from_channels
-from vitrail.octic.measures import block_operations
-from vitrail.shift.measures import module_runtime
 
 PAPERS = Path(__file__).parents[2] / "configs" / "papers"
 SIZES = ("L", "22B", "H", "G", "e")  # of octic Table 1, in the order in which they are measured

@@ -11,9 +11,9 @@ from torch.utils.data import TensorDataset
 
 from benchmarks.gpu.families import position
 from benchmarks.gpu.running import Measured, Settings, Step
+from replication.measures.throughput import elapsed
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.sweep import sweep
-from vitrail.measures.throughput import elapsed
 
 PERMUTATIONS = 4
 EMBEDDINGS = ("ape", "rope")

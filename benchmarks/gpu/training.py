@@ -1,7 +1,7 @@
 """Training from a resolved recipe: killed and resumed, and Flowers-102 by the papers' own recipe.
 
 Recipes are the plain data of ``recipes.json``, which `tools.gpu_inputs` writes. Samples, order,
-augmentation, steps and checkpoints are those of `replication.engine`, whose loop itself needs the
+augmentation, steps and checkpoints are those of `replication.training`, whose loop itself needs the
 parser of recipes (pydantic): `train` here takes the same steps, and a test compares the bits of the
 weights.
 """
@@ -25,9 +25,9 @@ import torch
 from torch import nn
 
 from benchmarks.gpu.running import FORK, Measured, Settings, Step
-from replication.engine.checkpoint import Checkpoints
-from replication.engine.step import ClassifierTrainer
-from replication.engine.team import Interruption, Team, shielded
+from replication.training.checkpoint import Checkpoints
+from replication.training.distributed import Interruption, Team, shielded
+from replication.training.step import ClassifierTrainer
 from vitrail.factory import build_model
 from vitrail.images.counting import steps_per_epoch
 from vitrail.images.keeping import KeptSamples

@@ -12,10 +12,10 @@ snakemake/snakemake-executor-plugin-slurm:
 - Waiting. A job that waits in the queue for a reason that cannot pass is told to the user. One that
   has left the queue unseen is judged by its output (#33). A query that fails forgets no job (#207).
 - Failure. The innermost command of a job says of what kind its failure was
-  (`replication.failures`). An error of the user is final. A job that met a sick node is submitted
-  again without that node (#15: only nodes that SLURM itself has given up are excluded; #485: so are
-  names that are none). One whose run another job trains is submitted again later. Both use up no
-  attempt. After an end out of memory a job asks for twice as much (#65).
+  (`replication.cluster.exit_status`). An error of the user is final. A job that met a sick node is
+  submitted again without that node (#15: only nodes that SLURM itself has given up are excluded;
+  #485: so are names that are none). One whose run another job trains is submitted again later. Both
+  use up no attempt. After an end out of memory a job asks for twice as much (#65).
 - End. When Snakemake was told to end, what is not in the queue is given up, and Ctrl-C is answered
   within seconds, not at the next look at the queue.
 """
@@ -44,8 +44,8 @@ from snakemake_executor_plugin_slurm.partitions import (
     parse_scontrol_partition_output,
 )
 
-from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
-from replication.partitions import most, read_partitions
+from replication.cluster.exit_status import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
+from replication.cluster.partitions import most, read_partitions
 from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
@@ -131,7 +131,7 @@ class InQueue(NamedTuple):
 
 
 @dataclass
-class Course:
+class JobHistory:
     """What became of a job so far.
 
     `output` says when its output was written before it was submitted last, `unlisted` how many
@@ -153,7 +153,7 @@ class Executor(SlurmExecutor):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         """Begin with no job; the thread that checks jobs begins in here, too."""
-        self._courses: dict[Any, Course] = defaultdict(Course)
+        self._courses: dict[Any, JobHistory] = defaultdict(JobHistory)
         self._refused: deque[Any] = deque()  # jobs that SLURM takes later
         self._refusals = 0  # in a row
         self._partition_file: Any = None
@@ -450,14 +450,14 @@ class Executor(SlurmExecutor):
         said = STATUS.search(msg or "")
         state = said[1] if said else ""
         failure = self._failure(job_info, state) if number else None
-        if failure and failure.status == LATER:
+        if failure and failure.status == RUN_LOCKED:
             self.logger.warning(
                 f"Job {job.jobid} waits: another job works in its folder. It is submitted again."
             )
             course.put_off += 1
             self._submit_later(job, course.put_off)
             return
-        if failure and failure.status == ELSEWHERE and course.sick < NODES:
+        if failure and failure.status == BAD_MACHINE and course.sick < NODES:
             self.logger.warning(
                 f"Job {job.jobid} could not work on {failure.node or 'its node'}, for a reason "
                 f"that lies there (SLURM job {number}). It is submitted again without that node."
@@ -466,7 +466,7 @@ class Executor(SlurmExecutor):
             self._submit_later(job, course.sick)
             course.sick += 1
             return
-        if failure and failure.status == WRONG:
+        if failure and failure.status == USER_ERROR:
             _give_up(job)
         untold = number and state in ("", "FAILED")
         if state == "OUT_OF_MEMORY" or (untold and _says_out_of_memory(job_info)):
@@ -484,7 +484,7 @@ class Executor(SlurmExecutor):
         mute = state == "FAILED" and log and not log.exists()
         if mute or state in {"BOOT_FAIL", "NODE_FAIL"}:
             node = self._listed[number].node if number in self._listed else ""
-            return Failure(ELSEWHERE, node if NODE.fullmatch(node) else "")
+            return Failure(BAD_MACHINE, node if NODE.fullmatch(node) else "")
         return None
 
     def _submit_later(self, job: Any, times: int) -> None:

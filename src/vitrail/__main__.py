@@ -2,8 +2,8 @@
 
 The library's commands are about one model. In a checkout the package `replication` lies beside the
 library, and its commands are there, too. Each command is a function with its options, in a module
-of a package `commands`. It imports torch, pandas and the plan when it runs, so that help, shell
-completion and the steps that need none of them start at once.
+of `vitrail.commands` or `replication.cli`. It imports torch, pandas and the plan when it runs, so
+that help, shell completion and the steps that need none of them start at once.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from pathlib import Path
 
 from vitrail.errors import exit_on_error
 
-PACKAGES = ["vitrail"]
+PACKAGES = ["vitrail.commands"]
 if (Path(__file__).parents[1] / "replication").is_dir():
-    PACKAGES.append("replication")
+    PACKAGES.append("replication.cli")
 
 
 def main() -> None:
     """Run the command of `sys.argv`, in a child of the fork server where one was started."""
-    if "replication" in PACKAGES:
-        import_module("replication.fork_server").hand_over()
+    if "replication.cli" in PACKAGES:
+        import_module("replication.jobs.fork_server").run_in_server()
     exit_on_error(run)
 
 
@@ -58,8 +58,8 @@ def run() -> None:
     # A notebook names its own backend, which matplotlib may not find here; figures need none.
     os.environ.pop("MPLBACKEND", None)
     for package in PACKAGES:
-        for name in import_module(f"{package}.commands").MODULES:
-            import_module(f"{package}.commands.{name}")
+        for name in import_module(package).MODULES:
+            import_module(f"{package}.{name}")
     app(prog_name="vitrail")
 
 

@@ -57,9 +57,9 @@ def build_pretrained(
 ) -> nn.Module:
     """Make the recipe's model with published weights; a head of another size stays initial.
 
-    `file` holds them as `replication.engine.weights` writes them, None is timm's own store;
-    `options` are more of timm's. Raises VitrailError as `build_model`, or if the weights cannot be
-    read, do not fit, or are not those that were fetched.
+    `file` holds them as `replication.datasets.published_weights` writes them, None is timm's own
+    store; `options` are more of timm's. Raises VitrailError as `build_model`, or if the weights
+    cannot be read, do not fit, or are not those that were fetched.
     """
     if file is None:
         return create(recipe.model, classes, pretrained=True, **options)

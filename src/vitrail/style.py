@@ -1,7 +1,7 @@
 """The style of all figures: safe for colour-blind readers, legible at the width of a column.
 
 Text stays text in the SVG, and neither file carries a date or a random identifier, so that the same
-numbers give the same bytes. The primitives draw tidy cells (`replication.evidence.comparison`) or
+numbers give the same bytes. The primitives draw tidy cells (`replication.claims.comparison`) or
 images; what only one paper needs lives with that paper.
 """
 

@@ -2,7 +2,7 @@
 
 A pickle may run any code, so no file is opened in a way that lets it: safetensors, or `torch.load`
 with `weights_only`. Published weights lie beside a note of their digest, which
-`replication.engine.weights` leaves when it fetches and checks them.
+`replication.datasets.published_weights` leaves when it fetches and checks them.
 """
 
 from __future__ import annotations

@@ -21,9 +21,9 @@ from benchmarks.gpu.running import (
     run,
 )
 from benchmarks.gpu.training import resolved, train
-from replication.engine import loop
-from replication.engine.engine import TrainingRun
-from replication.engine.recipes.classification import ClassificationRecipe
+from replication.config.recipes.classification import ClassificationRecipe
+from replication.training import run as loop
+from replication.training.engine import TrainingRun
 from vitrail.errors import VitrailError
 from vitrail.images.loading import Pictures
 from vitrail.images.opening import build

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-from replication.failures import ELSEWHERE, FOLDER, LATER, WRONG, Failure
+from replication.cluster.exit_status import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
 
 NEVER = float("inf")
 MAX_REQUEUES = 5  # SLURM's own bound, max_batch_requeue
 UNREACHABLE = "slurm_load_jobs error: Unable to contact slurm controller (connect failure)"
 REFUSED = "sbatch: error: Batch job submission failed: "
-STATUSES = {"place": ELSEWHERE, "held": LATER, "wrong": WRONG}
+STATUSES = {"place": BAD_MACHINE, "held": RUN_LOCKED, "wrong": USER_ERROR}
 OPTIONS = {
     "--job-name": "name",
     "--output": "log",
@@ -66,7 +66,7 @@ class Target:
     crashes: int = 0
     done: float = 0
     made: int = 0
-    together: int = 0
+    on_all_ranks: int = 0
     endings: list[str] = field(default_factory=list)
 
     @property
@@ -253,7 +253,7 @@ class Slurm:
         elif rest > limit:
             self._will(job, limit, "TIMEOUT")
         else:
-            target.together = max(target.together, len(others))
+            target.on_all_ranks = max(target.on_all_ranks, len(others))
             self._will(job, rest, "COMPLETED")
 
     def _will(self, job, seconds, ending):

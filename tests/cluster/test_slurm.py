@@ -25,9 +25,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from replication.engine.run_folder import exclusive
-from replication.ledger import read_record
-from replication.plan.schema import as_yaml, read_yaml
+from replication.config.schema import as_yaml, read_yaml
+from replication.records.record import read_record
+from replication.training.run_folder import exclusive
 from tests.checkout import Checkout
 from tests.cluster.conftest import until
 

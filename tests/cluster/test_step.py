@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.failures import ELSEWHERE, LATER
+from replication.cluster.exit_status import BAD_MACHINE, RUN_LOCKED
 
 STEP = Path("workflow/profiles/allocation/step")
 
@@ -75,8 +75,8 @@ def test_a_step_fails_as_its_command_does(step):
 
 def test_sick_nodes_are_left_out_by_the_steps_that_follow(step, tmp_path):
     for node in ("n3", "n1", "n3"):
-        step(1, 2000, 0, "false", STATUS=str(ELSEWHERE), NOTE=note(ELSEWHERE, node))
-    step(1, 2000, 0, "false", STATUS=str(LATER), NOTE=note(LATER, "n2"))
+        step(1, 2000, 0, "false", STATUS=str(BAD_MACHINE), NOTE=note(BAD_MACHINE, node))
+    step(1, 2000, 0, "false", STATUS=str(RUN_LOCKED), NOTE=note(RUN_LOCKED, "n2"))
     assert "--exclude=n1,n3" in step(1, 2000, 0, "true")[1]
 
 

@@ -5,9 +5,9 @@ from fnmatch import fnmatch
 
 import pytest
 
+from replication.config.claims import EVERY_ROW, Operand
+from replication.config.paper import read_reference
 from replication.plan.catalog import load_catalog
-from replication.plan.claims import EVERY_ROW, Operand
-from replication.plan.paper import read_reference
 
 PAPERS = ["octic", "position", "shift", "variance"]
 

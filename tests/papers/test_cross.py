@@ -5,8 +5,8 @@ import re
 
 import pytest
 
+from replication.config.weights import REGISTRY, find_weights, load_weights_registry
 from replication.plan.catalog import load_catalog
-from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from tests.conftest import ROOT
 from vitrail.factory import create
 

@@ -11,10 +11,10 @@ import pytest
 import timm
 import torch
 
-from replication.engine.dinov2.cost import hyperparameters as of_dinov2
-from replication.engine.hyperparameters import hyperparameters
+from replication.config.paper import read_reference
+from replication.measures.hyperparameters import hyperparameters
+from replication.papers.octic.dinov2.training_step import hyperparameters as of_dinov2
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import read_reference
 from vitrail.measures.context import Described
 from vitrail.measures.flops import count
 from vitrail.octic.invariants import INVARIANTS

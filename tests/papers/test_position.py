@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from replication.config.paper import read_reference
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import read_reference
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3, "fig7": 1}

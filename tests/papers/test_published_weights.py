@@ -12,21 +12,26 @@ from safetensors.torch import save_file
 
 import vitrail.segmentation  # noqa: F401  # isort: skip
 
-from replication.commands.steps import train
-from replication.data.miniature import write
-from replication.engine.recipes.segmentation import SegmentationRecipe
-from replication.engine.segmentation.config import build_model
-from replication.engine.weights import fetch
-from replication.evidence.comparison import read_cells
-from replication.evidence.tables import read_measured, render
-from replication.ledger import complete, read_record
+from replication.claims.comparison import read_cells
+from replication.cli.steps import train
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.config.settings import load_settings
+from replication.config.source import config_files
+from replication.config.weights import (
+    REGISTRY,
+    PublishedWeights,
+    find_weights,
+    load_weights_registry,
+)
+from replication.datasets.miniature import write
+from replication.datasets.published_weights import fetch
+from replication.jobs.measure import take
+from replication.papers.octic.dinov2 import network
 from replication.plan.catalog import Catalog
-from replication.plan.settings import load_settings
-from replication.plan.source import config_files
-from replication.plan.weights import REGISTRY, PublishedWeights, find_weights, load_weights_registry
-from replication.taking import take
+from replication.records.record import complete, read_record
+from replication.report.tables import read_measured, render
+from replication.training.segmentation.config import build_model
 from tests.checkout import ROOT
-from vitrail.dinov2 import network
 from vitrail.files import sha256
 from vitrail.octic.checkpoint import to_published
 from vitrail.weights_file import note_of, read_weights

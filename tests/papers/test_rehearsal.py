@@ -2,7 +2,7 @@
 
 import pytest
 
-from replication.plan.datasets import load_registry
+from replication.config.datasets import load_registry
 from tests.checkout import ROOT
 from tests.conftest import catalog_of
 

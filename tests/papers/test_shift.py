@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from replication.engine.recipes.classification import ClassificationRecipe
+from replication.config.paper import read_reference
+from replication.config.recipes.classification import ClassificationRecipe
+from replication.measures.preprocessing import preprocessing
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import read_reference
 from vitrail.measures.context import Described
-from vitrail.measures.preprocessing import preprocessing
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
 PRINTED = {
@@ -364,7 +364,7 @@ def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_two(ful
 
 @pytest.mark.parametrize("table", ["tableA6", "tableA7", "tableA8"])
 def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(full, table):
-    from replication.engine.segmentation.preprocessing import segmentation_preprocessing
+    from replication.measures.segmentation_preprocessing import segmentation_preprocessing
 
     artifact = full.artifacts[table]
     values = {}
@@ -410,7 +410,7 @@ def test_an_adaptive_segmenter_differs_by_its_model_alone(full):
 
 @pytest.mark.parametrize("scale", ["smoke", "laptop"])
 def test_micro_segmenters_of_a_pair_have_one_size_and_the_adaptive_ones_one_run(scale):
-    from replication.engine.segmentation.config import build_model
+    from replication.training.segmentation.config import build_model
 
     paper = load_catalog(scale=scale).paper("shift")
     for family in ("swin", "swinv2"):

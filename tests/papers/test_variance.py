@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from torch import nn
 
+from replication.config.paper import read_reference
 from replication.plan.catalog import load_catalog
-from replication.plan.paper import read_reference
 from vitrail.variance.upsampling import axis_variance_ratio
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "variance"
@@ -112,7 +112,7 @@ def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
 @pytest.mark.parametrize("scale", ["full", "laptop"])
 def test_segmenters_are_trained_as_page_7_says(scale):
     """Crops of 512, of 1024 on Cityscapes; AdamW, 1e-2, betas 0.9 and 0.999, poly after warm-up."""
-    from replication.engine.segmentation.config import image_shape, load_config
+    from replication.training.segmentation.config import image_shape, load_config
 
     paper = load_catalog(scale=scale).paper("variance")
     crops = {"ade20k": 512, "cityscapes": 1024, "loveda": 512}
@@ -142,7 +142,7 @@ def test_each_dataset_of_table_4_has_a_stand_in_of_its_own():
 
 
 def test_only_the_decoder_of_the_pixelwise_segmenters_sees_no_border():
-    from replication.engine.segmentation.config import build_model
+    from replication.training.segmentation.config import build_model
 
     paper = load_catalog(scale="laptop").paper("variance")
     for decoder, sees in (("upernet", True), ("pixelwise", False)):

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from replication.plan.schema import read_yaml
+from replication.config.schema import read_yaml
 from tests.conftest import FIFTH_PAPER, ROOT
 from tools.schemas import FOLDER, schemas
 

@@ -2,7 +2,7 @@
 
 from PIL import Image
 
-from replication.plan.datasets import load_registry
+from replication.config.datasets import load_registry
 from tests.conftest import ROOT
 from vitrail.measures.context import Context
 

@@ -12,7 +12,7 @@ from timm.models import _registry
 from timm.models._manipulate import group_parameters
 
 import vitrail.models
-from replication.plan.code import registering_modules
+from replication.plan.code_digest import registering_modules
 from vitrail.errors import VitrailError
 
 OCTIC = {"embed_dim": 32, "num_heads": 2, "reg_tokens": 1, "mask_token": True}

@@ -9,15 +9,15 @@ import pytest
 import torch
 from PIL import Image
 
-from replication.engine.recipes.self_supervision import SelfSupervisionRecipe
-from replication.plan.recipe import Model
-from tests.replication.data.conftest import digits, recipe
-from tests.vitrail.dinov2.conftest import BASE
+from replication.config.recipe import Model
+from replication.config.recipes.self_supervision import SelfSupervisionRecipe
+from replication.papers.octic.dinov2 import network
+from replication.papers.octic.dinov2.crops import MultiCrop
+from replication.papers.octic.dinov2.losses import targets_of
+from replication.papers.octic.dinov2.optimizer import Schedules, build_optimizer
+from tests.replication.datasets.conftest import digits, recipe
+from tests.replication.papers.octic.dinov2.conftest import BASE
 from vitrail import factory
-from vitrail.dinov2 import network
-from vitrail.dinov2.crops import MultiCrop
-from vitrail.dinov2.losses import targets_of
-from vitrail.dinov2.optimizer import Schedules, build_optimizer
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.recipes import (

@@ -14,7 +14,9 @@ def add_paper():
 
     def add(path):
         shutil.copytree(FIFTH_PAPER / "configs", path / "configs" / "papers" / "template")
-        shutil.copytree(FIFTH_PAPER / "package", path / "src" / "vitrail" / "template")
+        shutil.copytree(FIFTH_PAPER / "library", path / "src" / "vitrail" / "template")
+        papers = path / "src" / "replication" / "papers"
+        shutil.copytree(FIFTH_PAPER / "apparatus", papers / "template")
 
     return add
 

@@ -15,9 +15,9 @@ import torch
 import yaml
 from safetensors.torch import load_file
 
-from replication.plan.nodes import RenderingNode
-from replication.plan.recipe import short_hash
-from replication.plan.schema import as_yaml, read_yaml
+from replication.config.recipe import short_hash
+from replication.config.schema import as_yaml, read_yaml
+from replication.records.nodes import RenderingNode
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
@@ -30,6 +30,7 @@ AT_LAPTOP = (
 )
 PAPER = Path("configs/papers/template")
 MODELS = Path("src/vitrail/template/models.py")
+MEASURES = Path("src/replication/papers/template")
 
 
 def read(path):
@@ -91,7 +92,7 @@ def test_without_hooks_no_job_starts(made):
     assert "start without --no-hooks" in done.stderr
 
 
-def test_a_fifth_paper_is_two_folders(made):
+def test_a_fifth_paper_is_three_folders(made):
     """Its table is trained, measured, rendered."""
     rows = read(made.path / "results" / "smoke" / "template" / "table1.csv")
     assert [(row["row"], row["column"]) for row in rows] == [
@@ -126,7 +127,7 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     folder, own = checkout.path, FIFTH_PAPER / "own_training"
     begin(folder)
     shutil.copytree(own / "configs", folder / PAPER, dirs_exist_ok=True)
-    shutil.copytree(own / "package", folder / MODELS.parent, dirs_exist_ok=True)
+    shutil.copytree(own / "apparatus", folder / MEASURES, dirs_exist_ok=True)
     (folder / PAPER / "reference" / "table1.csv").unlink()
     (folder / PAPER / "claims.yaml").unlink()
     planned = checkout.vitrail("plan", "template_table1", "--scale", "smoke", "--json")

@@ -10,7 +10,7 @@ import pytest
 import yaml
 import yte
 
-from replication.plan.recipe import short_hash
+from replication.config.recipe import short_hash
 
 PROFILES = "workflow/profiles"
 SLURM = ("--profile", "slurm")

@@ -1,11 +1,12 @@
 # Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
 # by name (artifact, paper, collection).
 
-from replication import evidence, fork_server
+from replication import report
+from replication.config.datasets import fetched_with
+from replication.config.weights import find_weights, load_weights_registry
+from replication.jobs import fork_server
 from replication.plan.catalog import Catalog, is_target_name
-from replication.plan.datasets import fetched_with
-from replication.plan.nodes import RenderingNode, target_of
-from replication.plan.weights import find_weights, load_weights_registry
+from replication.records.nodes import RenderingNode, target_of
 from vitrail.provenance import require_own_package
 
 GIVEN = get_argument_parser().parse_known_args(sys.argv[1:])[0]  # what the command line says
@@ -22,7 +23,7 @@ except VitrailError as error:
     stop(error)
 
 DATA, RESULTS = CATALOG.data_root, CATALOG.results
-WEB = sorted(Path(evidence.__file__).with_name("web").iterdir())  # template, style, script
+WEB = sorted(Path(report.__file__).with_name("web").iterdir())  # template, style, script
 
 
 wildcard_constraints:

@@ -34,7 +34,7 @@ onstart:
         workflow.scheduler.job_rate_limiter = None
     # Data that must be placed by hand is looked for before the first job starts, so that no GPU
     # waits in a queue for what is not there.
-    from replication.data.layout import verify
+    from replication.datasets.verify import verify
     from vitrail.provenance import DIRTY, require_gpu_build
 
     planned = [CATALOG.node(Path(output)) for output in NEEDS]

@@ -17,7 +17,29 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from replication.plan.code import (
+from replication.config.datasets import find, load_registry
+from replication.config.paper import (
+    ArtifactSpec,
+    CellSpec,
+    PaperInfo,
+    Printed,
+    ShownColumn,
+    read_reference,
+)
+from replication.config.recipe import short_hash
+from replication.config.recipe_types import AnyRecipe
+from replication.config.schema import load
+from replication.config.settings import (
+    Resources,
+    Settings,
+    known_scales,
+    load_scale,
+    load_settings,
+    snakemake_command,
+)
+from replication.config.tuning import Standing
+from replication.config.weights import REGISTRY, find_weights, load_weights_registry
+from replication.plan.code_digest import (
     Code,
     measurement_code,
     preparation_code,
@@ -26,10 +48,19 @@ from replication.plan.code import (
     require_function,
     training_code,
 )
-from replication.plan.datasets import find, load_registry
-from replication.plan.kinds import AnyRecipe
-from replication.plan.module_code import file_of
-from replication.plan.nodes import (
+from replication.plan.graph import (
+    Artifact,
+    Cell,
+    Measurement,
+    Run,
+    Target,
+    trained_run,
+    with_sources,
+)
+from replication.plan.module_digest import file_of
+from replication.plan.preregistration import digests_of, registered
+from replication.plan.resolve import PaperAtScale
+from replication.records.nodes import (
     AnyNode,
     MeasurementNode,
     RenderingNode,
@@ -40,37 +71,6 @@ from replication.plan.nodes import (
     report_files,
     target_of,
 )
-from replication.plan.paper import (
-    ArtifactSpec,
-    CellSpec,
-    PaperInfo,
-    Printed,
-    ShownColumn,
-    read_reference,
-)
-from replication.plan.parts import (
-    Artifact,
-    Cell,
-    Measurement,
-    Run,
-    Target,
-    trained_run,
-    with_sources,
-)
-from replication.plan.recipe import short_hash
-from replication.plan.registration import digests_of, registered
-from replication.plan.resolution import PaperAtScale
-from replication.plan.schema import load
-from replication.plan.searches import Standing
-from replication.plan.settings import (
-    Resources,
-    Settings,
-    known_scales,
-    load_scale,
-    load_settings,
-    snakemake_command,
-)
-from replication.plan.weights import REGISTRY, find_weights, load_weights_registry
 from vitrail.errors import VitrailError, did_you_mean, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
@@ -650,7 +650,7 @@ class Catalog:
     def made_of(self, dataset: str) -> str:
         """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
         info = find(dataset, self.datasets)
-        return json.dumps({"entry": info.decisive, "code": preparation_code(info).digest})
+        return json.dumps({"entry": info.identity_fields, "code": preparation_code(info).digest})
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""

@@ -22,7 +22,7 @@ from torch.nn import functional
 
 from vitrail.octic.group import SCALE, fourier, inverse_fourier
 from vitrail.octic.layers import (
-    SHARE_OF_E,
+    E_WEIGHT,
     OcticAttention,
     OcticBlock,
     OcticDropout,
@@ -32,7 +32,7 @@ from vitrail.octic.layers import (
     OcticLinear,
     OcticMlp,
     SteerableDropPath,
-    in_first_plane,
+    pad_to_a1,
 )
 
 TRITON = importlib.util.find_spec("triton") is not None
@@ -137,9 +137,9 @@ def _norm(layer: OcticLayerNorm, x: Irreps) -> Irreps:
     pairs = x.pairs - x.pairs.mean((-2, -1), keepdim=True)
     of_lines = torch.linalg.vector_norm(lines, dim=-1).square().sum(0)
     of_pairs = torch.linalg.vector_norm(pairs, dim=(2, 3, 4)).square()
-    variance = (of_lines + SHARE_OF_E[layer.convention] * of_pairs) / lines.shape[-1]
+    variance = (of_lines + E_WEIGHT[layer.convention] * of_pairs) / lines.shape[-1]
     scale = ((variance + layer.eps) / 8).rsqrt()[..., None]
-    shift = in_first_plane(layer.bias, 4)[:, None, None]
+    shift = pad_to_a1(layer.bias, 4)[:, None, None]
     lines = torch.addcmul(shift, lines * scale, layer.weight[:4, None, None])
     pairs = pairs * scale[..., None, None] * layer.weight[4:]
     return Irreps(lines.to(dtype), pairs.to(dtype))

@@ -22,7 +22,7 @@ from vitrail.octic.layers import (
     SteerableBlock,
     SteerableMlp,
     channels_of_plane,
-    in_first_plane,
+    pad_to_a1,
 )
 from vitrail.octic.quarters import SteerablePatchEmbed, SteerablePositionEmbedding
 from vitrail.octic.shapes import CFG, TRAINED, build
@@ -65,7 +65,7 @@ class FlipLinear(nn.Module):
         if self.bias is None:
             y = torch.bmm(planes, weight)
         else:
-            y = torch.baddbmm(in_first_plane(self.bias[None], 2), planes, weight)
+            y = torch.baddbmm(pad_to_a1(self.bias[None], 2), planes, weight)
         return y.unflatten(1, x.shape[1:3])
 
 

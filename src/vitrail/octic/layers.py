@@ -61,12 +61,12 @@ def channels_of_plane(features: int, planes: int = 8) -> int:
     return features // planes
 
 
-def in_first_plane(x: Tensor, planes: int) -> Tensor:
+def pad_to_a1(x: Tensor, planes: int) -> Tensor:
     """Put ``(...)`` into plane 0 (A1) of ``(planes, ...)``; the other planes are zeros."""
     return functional.pad(x[None], (*[0, 0] * x.ndim, 0, planes - 1))
 
 
-def to_planes(x: Tensor) -> Tensor:
+def per_plane(x: Tensor) -> Tensor:
     """Give what is kept by irrep, ``(6, ...)`` of A1, A2, B1, B2 and E's copies, to eight planes.
 
     The two rows of a copy get the same.
@@ -105,7 +105,7 @@ class OcticLinear(nn.Module):
         if self.bias is None:
             lines = torch.bmm(lines, self.weight.mT)
         else:
-            lines = torch.baddbmm(in_first_plane(self.bias[None], 4), lines, self.weight.mT)
+            lines = torch.baddbmm(pad_to_a1(self.bias[None], 4), lines, self.weight.mT)
         rows = functional.linear(rows, self.weight_e)
         return torch.cat([lines.unflatten(1, x.shape[1:3]), *rows.chunk(2, dim=-1)])
 
@@ -115,7 +115,7 @@ class OcticLinear(nn.Module):
 
 
 NormConvention = Literal["total", "published"]
-SHARE_OF_E = {"total": 1.0, "published": 1 / 4}
+E_WEIGHT = {"total": 1.0, "published": 1 / 4}
 """What the planes of E count in a layer norm, by convention."""
 
 
@@ -157,10 +157,10 @@ class OcticLayerNorm(nn.Module):
         of_rows = (means[4:6] + means[6:8]) / 2  # both copies of E
         x = x - torch.cat([means[:4], of_rows, of_rows])
         variances = torch.linalg.vector_norm(x, dim=-1).square() / x.shape[-1]
-        variance = variances[:4].sum(0) + SHARE_OF_E[self.convention] * variances[4:].sum(0)
+        variance = variances[:4].sum(0) + E_WEIGHT[self.convention] * variances[4:].sum(0)
         # Divided by 8, so that a channel's variance becomes one, as in a dense layer norm.
         scale = ((variance + self.eps) / 8).rsqrt().unsqueeze(-1)
-        weight, bias = to_planes(self.weight)[:, None, None], in_first_plane(self.bias, 8)
+        weight, bias = per_plane(self.weight)[:, None, None], pad_to_a1(self.bias, 8)
         return torch.addcmul(bias[:, None, None], x * scale, weight).to(dtype)
 
     def operations(self, x: Tensor) -> int:
@@ -185,7 +185,7 @@ class OcticLayerScale(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """Scale each channel of each irrep."""
-        return x * to_planes(self.gamma)[:, None, None]
+        return x * per_plane(self.gamma)[:, None, None]
 
 
 class OcticGELU(nn.Module):
@@ -225,7 +225,7 @@ class OcticDropout(nn.Dropout):
         """Drop entries in training, scaling the others up."""
         if not self.training or self.p == 0:
             return x
-        return x * to_planes(functional.dropout(x.new_ones(6, *x.shape[1:]), self.p))
+        return x * per_plane(functional.dropout(x.new_ones(6, *x.shape[1:]), self.p))
 
 
 class SteerableDropPath(DropPath):

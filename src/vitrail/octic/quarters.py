@@ -21,7 +21,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError
 from vitrail.octic.group import from_channels, to_channels
-from vitrail.octic.layers import channels_of_plane, in_first_plane
+from vitrail.octic.layers import channels_of_plane, pad_to_a1
 
 TOKEN_STD = 8 * 0.02
 """Of the CLS token, as published: an A1 plane alone carries what all channels would."""
@@ -31,7 +31,7 @@ _TURN = (1, 1, -1, -1)
 _MIRROR = (1, -1, 1, -1)
 
 
-def unfold_quarters(quarters: Tensor) -> Tensor:
+def unfold_quadrants(quarters: Tensor) -> Tensor:
     """Unfold square grids that transform like the irreps from one free quarter each.
 
     The group's eight images of the top-left quarter fill the square. A plane of A1 to B2 has a
@@ -57,7 +57,7 @@ def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
 
 
 def fold_quarters(planes: Tensor) -> Tensor:
-    """Return quarters ``(6, ..., q, q)`` that `unfold_quarters` makes ``(8, ..., 2q, 2q)`` of."""
+    """Return quarters ``(6, ..., q, q)`` that `unfold_quadrants` makes ``(8, ..., 2q, 2q)`` of."""
     side = planes.shape[-1] // 2
     corners = planes[..., :side, :side]
     return torch.cat([corners[:4] / 2, corners[4::2]])
@@ -121,7 +121,7 @@ class SteerablePatchEmbed(nn.Module):
     def forward(self, images: Tensor) -> Tensor:
         """Embed images whose sides are multiples of the patch's."""
         filters = self.filters()
-        bias = in_first_plane(self.bias, len(filters)).flatten()
+        bias = pad_to_a1(self.bias, len(filters)).flatten()
         x = functional.conv2d(images, filters.flatten(0, 1), bias, self.patch_size)
         return x.unflatten(1, (len(filters), -1)).flatten(3).permute(1, 0, 3, 2)
 
@@ -146,7 +146,7 @@ class OcticPatchEmbed(SteerablePatchEmbed):
         """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
         # Each whole filter has the l2 norm of its quarter.
         lines, pairs = math.sqrt(2) / 4 * self.weight[:4], self.weight[4:] / 2
-        return unfold_quarters(torch.cat([lines, pairs]))
+        return unfold_quadrants(torch.cat([lines, pairs]))
 
 
 class SteerablePositionEmbedding(nn.Module):
@@ -236,7 +236,7 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
         VitrailError: `grid`, G, is odd, or eight planes cannot share `dim`, C.
     """
 
-    unfold = staticmethod(unfold_quarters)
+    unfold = staticmethod(unfold_quadrants)
     fold = staticmethod(fold_quarters)
 
     def __init__(self, grid: int, dim: int) -> None:

@@ -33,7 +33,7 @@ from vitrail.octic.checkpoint import load_published
 from vitrail.octic.fast import FastBlock
 from vitrail.octic.group import to_channels
 from vitrail.octic.invariants import INVARIANTS, Invariant
-from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, in_first_plane
+from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, pad_to_a1
 from vitrail.octic.quarters import (
     TOKEN_STD,
     ArbitraryPatchEmbed,
@@ -302,12 +302,12 @@ class SteerableVisionTransformer(Intermediates):
         if mask is not None:
             if self.mask_token is None:
                 raise VitrailError("the model has no mask token; build it with mask_token true")
-            token = in_first_plane(self.mask_token, self.planes).to(x)
+            token = pad_to_a1(self.mask_token, self.planes).to(x)
             x = torch.where(mask.unsqueeze(-1), token, x)
         x = x + self.pos_embed(grid)
         tokens: list[Tensor] = [t for t in (self.cls_token, self.reg_token) if t is not None]
         if tokens:
-            prefix = in_first_plane(torch.cat(tokens, dim=1), self.planes).to(x)
+            prefix = pad_to_a1(torch.cat(tokens, dim=1), self.planes).to(x)
             x = torch.cat([prefix.expand(-1, x.shape[1], -1, -1), x], dim=2)
         return x.contiguous()
 

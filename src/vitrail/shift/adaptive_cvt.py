@@ -28,7 +28,7 @@ from vitrail.shift.grids import (
     Adaptive,
     FirstGrid,
     Selection,
-    become,
+    set_class,
     strongest_tokens,
     tokens_at,
 )
@@ -72,7 +72,7 @@ class AdaptiveCvT(Adaptive, CvT):
         self.init_non_persistent_buffers()
         self.later_grid = self.grid.behind_anchor()
         for block in (block for stage in self.stages for block in stage.blocks):
-            become(block.attn, AdaptiveConvAttention).grid = self.later_grid
+            set_class(block.attn, AdaptiveConvAttention).grid = self.later_grid
         # What reads a stage's tokens: its keys and values, and the next stage's embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]

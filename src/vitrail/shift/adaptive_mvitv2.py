@@ -41,12 +41,12 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedModel, build, default_cfgs_of, require_size
+from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
 from vitrail.shift.grids import (
     Adaptive,
     FirstGrid,
     Selection,
-    become,
+    set_class,
     strongest_tokens,
     tokens_at,
 )
@@ -259,7 +259,7 @@ class AdaptiveStage(MultiScaleVitStage):
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
         stride, self.period = 1, 1
         for block in self.blocks:
-            attention = become(become(block, AdaptiveBlock).attn, AdaptiveAttention)
+            attention = set_class(set_class(block, AdaptiveBlock).attn, AdaptiveAttention)
             attention.make_adaptive((size[0] // stride, size[1] // stride), grid)
             strides = block.attn.stride_q, block.attn.stride_kv
             self.period = math.lcm(self.period, *(stride * s for s in strides))
@@ -274,7 +274,7 @@ class AdaptiveStage(MultiScaleVitStage):
         return x, frame
 
 
-class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
+class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     """A-MViTv2.
 
     Args:
@@ -333,7 +333,7 @@ class AdaptiveMultiScaleVit(Adaptive, PlacedModel, MultiScaleVit):
         tokens = (size[0] // stride, size[1] // stride)
         self.later_grid = self.grid.behind_anchor()
         for stage, info in zip(self.stages, self.feature_info, strict=True):
-            tokens = become(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
+            tokens = set_class(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
             multiple = math.lcm(multiple, stride * stage.period)
             stride = info["reduction"]
         self.size_multiple = multiple

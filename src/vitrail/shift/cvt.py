@@ -26,7 +26,7 @@ from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from vitrail.errors import VitrailError, require_known
-from vitrail.shift.features import PlacedModel, build
+from vitrail.shift.features import StageModel, build
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
 torch.fx.wrap("circular_pad")  # one node of a traced graph
@@ -210,7 +210,7 @@ def _without_statistics(block: nn.Module) -> Iterator[None]:
             norm.momentum, norm.num_batches_tracked = momentum, batches
 
 
-class CvT(PlacedModel):
+class CvT(StageModel):
     """CvT, by default CvT-13 (CvT, Table 2).
 
     Args:

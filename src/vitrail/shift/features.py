@@ -21,7 +21,7 @@ FORMATS = ("NCHW", "NLC")
 
 
 class StageFeatures(FeatureGetterNet):
-    """timm's features of some stages of `PlacedModel`, without the parts that they do not need.
+    """timm's features of some stages of `StageModel`, without the parts that they do not need.
 
     Those would get no gradient, which distributed training refuses.
 
@@ -41,7 +41,7 @@ class StageFeatures(FeatureGetterNet):
 
     def forward_stages(self, images: Tensor) -> list[Features]:
         """Return, for each of `out_indices`, the tokens and where they sit in the images."""
-        stages = cast(PlacedModel, self.model).forward_stages(images)
+        stages = cast(StageModel, self.model).forward_stages(images)
         return [stages[index] for index in cast(list[int], self.out_indices)]
 
 
@@ -67,7 +67,7 @@ def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
     )
 
 
-class PlacedModel(nn.Module):
+class StageModel(nn.Module):
     """A model of stages, timm's or ours, whose features have places; first in a class's bases.
 
     The class has ``_stages``, which yields for each stage, not normalised, the tokens as ``norm``

@@ -45,7 +45,7 @@ from vitrail.shift.tokenization import (
     projection_energies,
     projection_errors,
 )
-from vitrail.shift.torus import Frame, Size, circular_conv, first_phase, roll_image
+from vitrail.shift.torus import Frame, Size, circular_conv, roll_image, zero_offsets
 from vitrail.shift.windows import WindowChoice
 
 Selection = Literal["paper", "fast", "none"]
@@ -80,7 +80,7 @@ class FirstGrid(nn.Module):
         ``(B, C, H, W)``, height and width multiples of the stride, gives channels-last tokens
         ``(B, H / s, W / s, D)`` and the phase ``(B, 2)`` of the grid.
         """
-        return circular_conv(x, conv).permute(0, 2, 3, 1), first_phase(x)
+        return circular_conv(x, conv).permute(0, 2, 3, 1), zero_offsets(x)
 
     def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor | None:
         """Choose where attention windows begin (shift, Eq. 20): see `windows.window_offset`.
@@ -103,7 +103,7 @@ class FirstGrid(nn.Module):
         Returns:
             ``(B, H / 2, W / 2, D)`` and the phase ``(B, 2)`` of the grid.
         """
-        return project(merged_patches(x)), first_phase(x)  # PMerge (Eq. 10)
+        return project(merged_patches(x)), zero_offsets(x)  # PMerge (Eq. 10)
 
 
 class PaperGrid(FirstGrid):
@@ -230,7 +230,7 @@ def tokens_at(images: Tensor, conv: nn.Conv2d, frame: Frame) -> Tensor:
     return circular_conv(roll_image(images, frame.offset), conv).permute(0, 2, 3, 1)
 
 
-def become(module: Any, module_type: type[Module]) -> Module:
+def set_class(module: Any, module_type: type[Module]) -> Module:
     """Make a module, which timm has built and in which it names its class, one of a subclass."""
     module.__class__ = module_type
     return cast(Module, module)
@@ -255,7 +255,7 @@ class Adaptive(nn.Module):
         Raises:
             VitrailError: the model does not fit its images, or `selection` is unknown.
         """
-        adaptive = become(copy.deepcopy(model), cls)
+        adaptive = set_class(copy.deepcopy(model), cls)
         adaptive.make_adaptive(selection)
         return adaptive
 

@@ -48,7 +48,7 @@ at most. Two scores whose gap is this part but for rounding are equal or not as 
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
 (`vitrail.shift.rounding`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at most 8
 have a choice that the tolerance touches, whatever the model and the selection; none has two equal
-scores (`vitrail.shift.photographs`, table ``shift_photographs``).
+scores (`replication.papers.shift.photographs`, table ``shift_photographs``).
 """
 FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""
@@ -97,7 +97,7 @@ def fixed_point(energies: Tensor) -> Tensor:
     return (energies * scale).to(torch.int64)
 
 
-def arrangement(energies: Tensor) -> Tensor:
+def tie_break_scores(energies: Tensor) -> Tensor:
     """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
 
     Entry ``[i, j]`` is the inner product with the template that begins at row i and column j, in
@@ -122,7 +122,7 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
     return torch.cat([chirp, chirp]).unfold(0, length, 1)[1:].flip(0)  # row i begins at -i
 
 
-def settle(scores: Tensor, ties: Tensor) -> Tensor:
+def break_ties(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
     Returns `ties` of the grids whose scores equal the largest, see `TIE`, and -inf elsewhere.
@@ -168,8 +168,8 @@ def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
     """
     if scores is None:
         scores = fixed_point(energies).sum(dim=(3, 4))
-    places = arrangement(energies)
-    scores = settle(scores, places.amax(dim=(3, 4)) - places.mean(dim=(3, 4)))
+    places = tie_break_scores(energies)
+    scores = break_ties(scores, places.amax(dim=(3, 4)) - places.mean(dim=(3, 4)))
     return strongest(scores)
 
 

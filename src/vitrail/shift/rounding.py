@@ -23,10 +23,10 @@ from torch import Tensor, nn
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     TIE,
-    arrangement,
+    break_ties,
     fixed_point,
     largest,
-    settle,
+    tie_break_scores,
     wide,
 )
 
@@ -50,10 +50,10 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
 
     `error`, of the same shape, is that of the energies.
     """
-    places, count = arrangement(energies), energies.shape[-2] + energies.shape[-1] + 2
+    places, count = tie_break_scores(energies), energies.shape[-2] + energies.shape[-1] + 2
     bound = gamma(count, places.dtype) * places.flatten(1).amax(dim=1)
     if error is not None:
-        bound = bound + 2 * arrangement(error).flatten(1).amax(dim=1)
+        bound = bound + 2 * tie_break_scores(error).flatten(1).amax(dim=1)
     return bound
 
 
@@ -73,7 +73,7 @@ def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tenso
     apart = (below - limit[:, 0]).abs().amin(dim=1)
     # Equal integers are compared alike wherever they are.
     equal = (apart / (4 * change)).where(change > 0, torch.inf)
-    return torch.minimum(equal, margin(settle(scores, ties).flatten(1), tie_error))
+    return torch.minimum(equal, margin(break_ties(scores, ties).flatten(1), tie_error))
 
 
 def grid_margin(
@@ -100,7 +100,7 @@ def grid_margin(
             rounded = unit * scores.flatten(1).amax(dim=1) + energies[0, 0, 0].numel()
             score_error = 2 * moved + rounded
     assert score_error is not None
-    places = arrangement(energies)
+    places = tie_break_scores(energies)
     means = places.mean(dim=(3, 4))
     tie_error = 2 * places_error(energies, error)
     tie_error += gamma(places[0, 0, 0].numel(), places.dtype) * means.flatten(1).amax(dim=1)

@@ -42,14 +42,14 @@ from torch import Tensor, nn
 
 from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
 from vitrail.shift.correlation import prepare_correlation
-from vitrail.shift.features import PlacedModel, require_size
+from vitrail.shift.features import StageModel, require_size
 from vitrail.shift.grids import (
     MERGED,
     Adaptive,
     FirstGrid,
     Projection,
     Selection,
-    become,
+    set_class,
     tokens_at,
 )
 from vitrail.shift.polyphase import roll
@@ -61,7 +61,7 @@ for _node in ("roll", "tokens_at", "require_size", "require_windows"):
     torch.fx.wrap(_node)
 
 
-class AdaptiveSwinBase(Adaptive, PlacedModel):
+class AdaptiveSwinBase(Adaptive, StageModel):
     """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
 
     Source: shift, Sec. 5.7.
@@ -116,7 +116,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         self.merge_grid = later if chooses else first
         if not self.attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
-                become(block, self.circular_block)
+                set_class(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
         self.init_non_persistent_buffers()
         self._check_fit(self.patch_embed.img_size)
@@ -158,7 +158,7 @@ class AdaptiveSwinBase(Adaptive, PlacedModel):
         return x, frame.sampled(phase, MERGED)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Run stage by stage; yield what `PlacedModel` asks for.
+        """Run stage by stage; yield what `StageModel` asks for.
 
         The tokens ``(B, H, W, C)`` are yielded twice, as input of the final norm and as the feature
         map, which differ only where there is a class token. The third is their frame.

@@ -52,7 +52,7 @@ class Frame(NamedTuple):
     @classmethod
     def of(cls, images: Tensor) -> Frame:
         """Return the grid of the pixels themselves of ``(B, C, H, W)``."""
-        return cls(first_phase(images), 1, (images.shape[2], images.shape[3]))
+        return cls(zero_offsets(images), 1, (images.shape[2], images.shape[3]))
 
     def rolled(self, offset: Tensor) -> Frame:
         """Return the grid after the tokens were rolled by `offset` tokens, ``(B, 2)``."""
@@ -82,7 +82,7 @@ def rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)
 
 
-def first_phase(x: Tensor) -> Tensor:
+def zero_offsets(x: Tensor) -> Tensor:
     """Return the phase ``(B, 2)`` of grids that begin at the first pixel or token."""
     return x.new_zeros((x.shape[0], 2), dtype=torch.int64)
 

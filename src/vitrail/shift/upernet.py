@@ -32,8 +32,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
-from vitrail.shift.features import PlacedModel
-from vitrail.shift.torus import Features, Size, first_phase
+from vitrail.shift.features import StageModel
+from vitrail.shift.torus import Features, Size, zero_offsets
 from vitrail.shift.unpooling import Mode, to_pixels, unpool
 
 Layer = Callable[..., nn.Module]
@@ -188,7 +188,7 @@ class UPerNet(nn.Module):
         backbone.prune_intermediate_layers(len(widths), prune_norm=True)
         norms = {f"norm{index}": stage_norm(width) for index, width in enumerate(widths)}
         self.backbone = nn.ModuleDict({"model": backbone, **norms})
-        decoder = AdaptiveUPerNetDecoder if isinstance(backbone, PlacedModel) else UPerNetDecoder
+        decoder = AdaptiveUPerNetDecoder if isinstance(backbone, StageModel) else UPerNetDecoder
         self.decode_head = decoder(widths, classes=classes, **options)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -214,15 +214,15 @@ def stage_norm(width: int) -> nn.Module:
 def _stages(model: Any, images: Tensor) -> tuple[list[Features], Callable[[Tensor], Tensor]]:
     """Return the features of each stage, and what puts maps of their images on `images`."""
     back: Callable[[Tensor], Tensor] = _unmoved
-    if isinstance(model, PlacedModel):
+    if isinstance(model, StageModel):
         return model.forward_stages(images), back
-    if hasattr(model, "forward_moved"):  # `vitrail.shift.harmonic.RecentredModel`
+    if hasattr(model, "forward_moved"):  # `vitrail.extensions.harmonic.RecentredModel`
         maps, move = model.forward_moved(images)
         back = move.back
     else:
         maps = model.forward_intermediates(images, intermediates_only=True)
     strides = [stage["reduction"] for stage in model.feature_info]
-    origin = first_phase(images)
+    origin = zero_offsets(images)
     return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)], back
 
 

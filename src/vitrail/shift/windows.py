@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError
 from vitrail.shift.polyphase import (
     FIXED_POINT,
-    arrangement,
+    break_ties,
     fixed_point,
     full_precision,
     grids,
     polyphase_energies,
-    settle,
     strongest,
+    tie_break_scores,
     token_norms,
 )
 from vitrail.shift.rounding import gamma, margin, places_error, settled_margin
@@ -90,9 +90,9 @@ def window_offsets(
     units = fixed_point(norms)
     if in_order:
         return [strongest(_scores(norms, units, window)) for window in windows]
-    places, offsets = arrangement(norms), []
+    places, offsets = tie_break_scores(norms), []
     for window in windows:
-        scores = settle(_scores(norms, units, window), _ties(places, window))
+        scores = break_ties(_scores(norms, units, window), _ties(places, window))
         if anchored:
             scores = _anchors(scores, places)
         offsets.append(strongest(scores))  # m* (Eq. 20)
@@ -154,7 +154,11 @@ class WindowChoice(nn.Module):
         """
         with full_precision(tokens):
             norms = token_norms(tokens)
-        units, places, place_error = fixed_point(norms), arrangement(norms), places_error(norms)
+        units, places, place_error = (
+            fixed_point(norms),
+            tie_break_scores(norms),
+            places_error(norms),
+        )
         mean = places.mean(dim=(1, 2))
         tie_error = place_error + gamma(places[0].numel(), places.dtype) * mean
         margins = []
@@ -162,7 +166,7 @@ class WindowChoice(nn.Module):
             scores, ties = _scores(norms, units, window), _ties(places, window)
             margins.append(settled_margin(scores, torch.zeros_like(mean), ties, tie_error))
             if anchored:
-                anchors = _anchors(settle(scores, ties), places)
+                anchors = _anchors(break_ties(scores, ties), places)
                 margins.append(margin(anchors.flatten(1), place_error))
         return torch.stack(margins).amin(dim=0), anchored
 

@@ -7,15 +7,16 @@ Images are interpolated in training and in the test, which leaves a variance of 
 2). For a larger image it is interpolated, UP(P), which would leave k Var[P] if P were white noise
 (Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is k
 Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
-restores the ratio of training (`rescaled_table`). `vitrail.variance.measures.embedding_variance`
-measures the variances of images and tables, and `vitrail.variance.figures` divides them.
+restores the ratio of training (`rescaled_table`).
+`replication.papers.variance.measures.embedding_variance` measures the variances of images and
+tables, and `replication.papers.variance.figures` divides them.
 
 The calibration ``iid``, for independent, identically distributed noise, is the paper's: the k of
 its Table 2 for every size of the image. The other calibrations are ours. ``exact`` has the k of the
 resize at hand, antialiased or not. Learned tables are smooth and lose much less; ``empirical``
 divides by what this very table lost.
 
-Propositions 1 to 3 are about augmentations: `vitrail.variance.augmentation_measures`.
+Propositions 1 to 3 are about augmentations: `replication.papers.variance.augmentation_measures`.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
     larger = rescale_pos_embed(model, 448, antialias=False, calibration="iid")

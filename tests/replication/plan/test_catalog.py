@@ -6,14 +6,14 @@ import sys
 
 import pytest
 
-from replication.ledger import complete
+from replication.config.schema import as_yaml, merge, read_yaml
+from replication.config.settings import known_scales
+from replication.jobs.run_weights import run_of_seed
 from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
-from replication.plan.code import Code
-from replication.plan.module_code import SOURCES, file_of
-from replication.plan.schema import as_yaml, merge, read_yaml
-from replication.plan.settings import known_scales
-from replication.trained import run_of_seed
+from replication.plan.code_digest import Code
+from replication.plan.module_digest import SOURCES, file_of
+from replication.records.record import complete
 from tests.conftest import catalog_of
 from tests.repository import begin, git
 from vitrail import provenance

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 import pytest
 
+from replication.config.schema import read_mapping
 from replication.plan.catalog import load_catalog
-from replication.plan.schema import read_mapping
 
 PLAN = """
 import json
@@ -132,30 +132,30 @@ IDLE = [
         'def roll(x: "Tensor", offset: "Tensor") -> "Tensor":',
     ),  # types of a function
     (
-        "src/replication/plan/recipe.py",
+        "src/replication/config/recipe.py",
         "    hflip: float = Field(0.5, ge=0, le=1)\n    vflip",
         "    sharpness: float = Field(0.0, ge=0)\n"
         "    hflip: float = Field(0.5, ge=0, le=1)\n    vflip",
     ),  # optional field of a recipe
     (
-        "src/replication/plan/settings.py",
+        "src/replication/config/settings.py",
         'description="minutes, at most',
         'description="in minutes, at most',
     ),  # description of a setting
     (
-        "src/replication/plan/settings.py",
+        "src/replication/config/settings.py",
         "    threads: PositiveInt = 1\n",
         '    threads: PositiveInt = 1\n    qos: str = ""\n',
     ),  # qos
     (
-        "src/replication/data/download.py",
+        "src/replication/datasets/download.py",
         "WAITS = (2.0, 4.0",
         "WAITS = (1.0, 4.0",
     ),  # first retry of a download
     (
-        "src/replication/engine/journal.py",
-        "class Journal:",
-        "class Journal:\n    words = 3\n",
+        "src/replication/training/training_log.py",
+        "class TrainingLog:",
+        "class TrainingLog:\n    words = 3\n",
     ),  # what a training tells
     (
         "configs/datasets.yaml",
@@ -193,13 +193,13 @@ def test_nothing_is_due_and_no_run_is_older_than_its_code(after):
 
 MOVED = {
     "vitrail.measures.consistency": "vitrail.shift.steadiness",  # measures
-    "vitrail.shift.figures": "vitrail.shift.drawings",  # draws
+    "replication.papers.shift.figures": "vitrail.shift.drawings",  # draws
     "vitrail.images.transforms": "vitrail.measures.views",  # is imported by most
     "vitrail.position.vit": "vitrail.position.embedded",  # registers models
     "vitrail.errors": "vitrail.mistakes",  # does not count
-    "replication.data.arrays": "replication.engine.archives",  # opens datasets
-    "replication.engine.loop": "replication.engine.epochs",  # trains
-    "replication.evidence.numbers": "replication.evidence.formats",  # renders
+    "replication.datasets.arrays": "replication.training.archives",  # opens datasets
+    "replication.training.run": "replication.training.epochs",  # trains
+    "replication.report.formatting": "replication.report.formats",  # renders
 }
 RENAMED = {
     "circular_consistency": "agreement_when_turned",  # measures, and is called by others
@@ -303,7 +303,11 @@ def names_adaptive(recipe):
     return recipe.model.name.startswith(("a_", "canonical_", "harmonic_", "polyphase_"))
 
 
-UNPOOLS = "replication.engine.segmentation.equivariance:"
+OWN = [
+    f"replication.papers.shift.{name}:"
+    for name in ("appendix", "illustrations", "jumps", "measures", "photographs", "position_limits")
+]
+UNPOOLS = "replication.measures.segmentation_equivariance:"
 """A measure of all segmenters, which imports what puts features back."""
 
 
@@ -320,12 +324,14 @@ def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
             and (
                 (measurement.on and names_adaptive(measurement.on.recipe))
                 or '"a_' in json.dumps(measurement.args)
-                or measurement.function.startswith(("vitrail.shift.", UNPOOLS))
+                or measurement.function.startswith((*OWN, UNPOOLS))
             )
         ),
     )
     older, records = of_runs(catalog, lambda run: names_adaptive(run.recipe))
-    assert changed == Changed(due, records, older, figures_of(catalog, "vitrail.shift.figures"))
+    assert changed == Changed(
+        due, records, older, figures_of(catalog, "replication.papers.shift.figures")
+    )
 
 
 def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
@@ -336,18 +342,20 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
     )
     due = of_measurements(catalog, lambda measurement: measurement.paper == "position")
     older, records = of_runs(catalog, lambda run: run.recipe.model.name == "position_vit")
-    assert changed == Changed(due, records, older, figures_of(catalog, "vitrail.position.figures"))
+    assert changed == Changed(
+        due, records, older, figures_of(catalog, "replication.papers.position.figures")
+    )
 
 
 LOOKING = {
     *(f"vitrail.measures.{name}" for name in ("accuracy", "consistency", "fractional")),
-    "vitrail.measures.preprocessing",
-    *("vitrail.dinov2.probes", "vitrail.dinov2.patch_probes"),
-    *("vitrail.octic.rotation", "vitrail.octic.views", "vitrail.variance.measures"),
-    *(f"vitrail.position.{name}" for name in ("features", "measures", "probe")),
-    *(f"vitrail.shift.{name}" for name in ("illustrations", "jumps", "position_limits")),
+    "replication.measures.preprocessing",
+    *("replication.papers.octic.dinov2.probes", "replication.papers.octic.dinov2.patch_probes"),
+    *("vitrail.octic.rotation", "vitrail.octic.views", "replication.papers.variance.measures"),
+    *(f"replication.papers.position.{name}" for name in ("features", "measures", "probe")),
+    *(f"replication.papers.shift.{name}" for name in ("illustrations", "jumps", "position_limits")),
     # The transforms of a training are among its hyperparameters.
-    *("replication.engine.hyperparameters", "replication.engine.dinov2.cost"),
+    *("replication.measures.hyperparameters", "replication.papers.octic.dinov2.training_step"),
 }
 """Measures that look at images through the library's views; mmseg's views are its own."""
 
@@ -360,7 +368,9 @@ def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
         catalog, lambda measurement: measurement.function.partition(":")[0] in LOOKING
     )
     older, records = of_runs(catalog, lambda run: run.recipe.task != "segmentation")
-    drawn = figures_of(catalog, "vitrail.shift.figures", "vitrail.position.figures")
+    drawn = figures_of(
+        catalog, "replication.papers.shift.figures", "replication.papers.position.figures"
+    )
     assert changed == Changed(due, records, older, drawn)
 
 

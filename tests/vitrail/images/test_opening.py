@@ -17,7 +17,7 @@ def test_within_a_block_each_split_is_opened_once(digits):
 
 
 def test_what_cannot_be_opened_is_tried_again(digits):
-    broken = digits.model_copy(update={"loader": "replication.data.arrays:cifar10"})
+    broken = digits.model_copy(update={"loader": "replication.datasets.arrays:cifar10"})
     with opened_once():
         for _ in range(2):
             with pytest.raises(VitrailError, match="cannot be read"):

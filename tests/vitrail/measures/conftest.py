@@ -3,9 +3,9 @@
 import pytest
 from torch import nn
 
-from replication.engine.recipes.classification import ClassificationRecipe
-from replication.plan.datasets import load_registry
-from replication.plan.schema import parse
+from replication.config.datasets import load_registry
+from replication.config.recipes.classification import ClassificationRecipe
+from replication.config.schema import parse
 from vitrail.measures.context import Trained
 
 

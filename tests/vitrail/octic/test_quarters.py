@@ -3,7 +3,7 @@ import torch
 
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, act, irrep, isotypic, on_planes, transform
-from vitrail.octic.quarters import OcticPatchEmbed, OcticPositionEmbedding, unfold_quarters
+from vitrail.octic.quarters import OcticPatchEmbed, OcticPositionEmbedding, unfold_quadrants
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ def quarters():
 
 
 def test_unfolded_planes_turn_as_the_isotypic_matrix_says(element):
-    planes = unfold_quarters(quarters())
+    planes = unfold_quadrants(quarters())
     assert planes.shape == (8, 2, 6, 6)
     turned = on_planes(isotypic(element), transform(planes, element))
     assert torch.equal(turned, planes)
@@ -31,7 +31,7 @@ def test_unfolded_planes_turn_as_the_isotypic_matrix_says(element):
 
 def test_a_plane_sums_the_images_of_its_quarter_weighed_by_the_irrep():
     free = quarters()
-    planes = unfold_quarters(free)
+    planes = unfold_quadrants(free)
     corner = torch.nn.functional.pad(free, (0, 3, 0, 3))
     for index, name in enumerate(("A1", "A2", "B1", "B2")):
         images = [irrep(name, g)[0, 0] * transform(corner[index], g) for g in ELEMENTS]

@@ -5,9 +5,9 @@ import timm
 import torch
 
 import vitrail.models  # noqa: F401
-from replication.engine.model import load_weights, save_weights
-from replication.engine.optimizer import build_optimizer
-from replication.engine.recipes.classification import ClassificationRecipe
+from replication.config.recipes.classification import ClassificationRecipe
+from replication.training.model import load_weights, save_weights
+from replication.training.optimizer import build_optimizer
 from vitrail.factory import build_model, check_image_size
 
 D, DEPTH, HEADS, HIDDEN, SIDE, CLASSES = 192, 9, 12, 384, 8, 10

@@ -1,5 +1,5 @@
 """The small configuration of MMSegmentation that the apparatus is tested with."""
 
-from tests.replication.engine.segmentation.conftest import data_root, info, make_recipe, recipe
+from tests.replication.training.segmentation.conftest import data_root, info, make_recipe, recipe
 
 __all__ = ["data_root", "info", "make_recipe", "recipe"]

@@ -15,11 +15,11 @@ from mmseg.apis import MMSegInferencer, inference_model, init_model
 from PIL import Image
 from safetensors.torch import load_file
 
-from replication.data.miniature import write_miniature
-from replication.engine.engine import TrainingRun
-from replication.engine.recipes.segmentation import SegmentationRecipe
-from replication.engine.segmentation import training as engine
-from replication.plan.source import config_files
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.config.source import config_files
+from replication.datasets.miniature import write_miniature
+from replication.training.engine import TrainingRun
+from replication.training.segmentation import training as engine
 from tests.vitrail.segmentation.segmenters import CONFIGS
 from vitrail.errors import VitrailError
 from vitrail.segmentation.tools import run_tool

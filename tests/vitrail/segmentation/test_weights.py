@@ -15,9 +15,9 @@ from mmseg.registry import MODELS
 from safetensors.torch import save_file
 from torch import nn
 
-from replication.engine.engine import TrainingRun
-from replication.engine.segmentation import training as engine
-from replication.engine.segmentation.config import load_config
+from replication.training.engine import TrainingRun
+from replication.training.segmentation import training as engine
+from replication.training.segmentation.config import load_config
 from tests.malice import ATTACKS
 from vitrail.errors import VitrailError
 from vitrail.files import sha256

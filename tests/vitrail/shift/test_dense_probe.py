@@ -23,8 +23,8 @@ import torch
 from torch.nn import functional
 
 import vitrail.models  # noqa: F401
-from replication.data.arrays import Digits
-from replication.data.scenes import CLASSES, compose
+from replication.datasets.arrays import Digits
+from replication.datasets.scenes import CLASSES, compose
 from vitrail.images.opening import stream
 from vitrail.shift.torus import roll_image
 

@@ -3,13 +3,13 @@ import torch
 
 from vitrail.shift.polyphase import (
     TIE,
-    arrangement,
+    break_ties,
     polyphase_energies,
     roll,
     sample,
-    settle,
     strongest,
     strongest_grid,
+    tie_break_scores,
 )
 from vitrail.shift.torus import roll_image
 
@@ -62,11 +62,13 @@ def test_sampling_keeps_the_grid_of_each_samples_phase():
 
 def test_an_arrangement_is_that_of_all_circular_shifts():
     energies = torch.rand(2, 5, 8, dtype=torch.float64)
-    template = arrangement(torch.eye(40, dtype=torch.float64).view(40, 5, 8))[:, 0, 0].view(5, 8)
+    template = tie_break_scores(torch.eye(40, dtype=torch.float64).view(40, 5, 8))[:, 0, 0].view(
+        5, 8
+    )
     for i in range(5):
         for j in range(8):
             expected = (energies.roll((-i, -j), (1, 2)) * template).sum(dim=(1, 2))
-            torch.testing.assert_close(arrangement(energies)[:, i, j], expected)
+            torch.testing.assert_close(tie_break_scores(energies)[:, i, j], expected)
 
 
 @pytest.mark.parametrize("case", [((0, 0, 1), (0, 1, 0)), ((0, 2), (2, 0))])
@@ -91,12 +93,12 @@ def test_only_equal_scores_are_ordered_by_their_arrangement(second, tied, dtype)
     scores = torch.tensor([[[1, second]]], dtype=torch.float64)
     units = (scores * 2**42 if dtype == torch.int64 else scores).to(dtype)
     ties = torch.tensor([[[1.0, 2.0]]])
-    assert strongest(settle(units, ties)).tolist() == [[0, int(tied)]]
+    assert strongest(break_ties(units, ties)).tolist() == [[0, int(tied)]]
 
 
 def test_an_arrangement_is_not_rounded_where_products_of_float32_are():
     """As TensorFloat-32 and autocast round them."""
     energies = torch.rand(2, 8, 8)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        places = arrangement(energies)
-    torch.testing.assert_close(places, arrangement(energies.double()), rtol=1e-12, atol=0)
+        places = tie_break_scores(energies)
+    torch.testing.assert_close(places, tie_break_scores(energies.double()), rtol=1e-12, atol=0)

@@ -10,7 +10,7 @@ from vitrail.images.photos import photo_centre
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.correlation import correlation_energies, dense_energies
-from vitrail.shift.polyphase import arrangement
+from vitrail.shift.polyphase import tie_break_scores
 from vitrail.shift.rounding import correlation_error, gamma, margin, places_error
 from vitrail.shift.tokenization import projection_energies, projection_errors
 from vitrail.shift.torus import roll_image
@@ -38,7 +38,7 @@ def test_places_err_by_less_than_their_bound(devices, monkeypatch):
     monkeypatch.setattr(polyphase, "FLOAT64", devices)
     energies = torch.rand(4, 16, 24)
     moved = torch.stack([
-        arrangement(energies.roll((row, column), (1, 2))).roll((-row, -column), (1, 2))
+        tie_break_scores(energies.roll((row, column), (1, 2))).roll((-row, -column), (1, 2))
         for row in range(0, 16, 3) for column in range(0, 24, 5)
     ])  # fmt: skip
     spread = (moved - moved[0]).abs().amax(dim=(0, 2, 3))

@@ -114,12 +114,12 @@ def paired(
         passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     ordered = torch.cat(parts, dim=1)[:, explained.argsort()]  # (4, n)
-    phi_position, phi_image, together, correct = ordered
+    phi_position, phi_image, on_all_ranks, correct = ordered
     return PositionShap(
         torch.arange(count),
         phi_position,
         phi_image,
-        together,
+        on_all_ranks,
         debiased=position_share(phi_position, phi_image),
         correct=correct.bool(),
         half_width=None,

@@ -1,0 +1,1 @@
+"""What was measured against what a paper prints and claims."""

@@ -1,0 +1,332 @@
+"""What was measured against what the paper prints, cell by cell.
+
+A cell is judged only where the recipe and the arguments equal the paper's own: a stand-in dataset,
+a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
+is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
+printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
+Where the measure is not defined for the model the cell is `refused`, with the measure's sentence.
+
+A paper prints one number where there are several readings of it: FLOPs with or without the softmax,
+a layer with another invariant. A printed number has one verdict, in the cell of the reading that we
+follow. Where it is outside there and exact in the cell of a variant, it is `explained` by that one.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+import pandas as pd
+from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a second to import
+
+from replication.records.nodes import MeasurementNode
+from replication.records.record import AGAIN, Record, read_record
+from vitrail.errors import REFUSED, VitrailError, did_you_mean, first_line
+from vitrail.scores import BY_IMAGE
+
+if TYPE_CHECKING:
+    from replication.records.nodes import RenderingNode, ShownCell
+
+COLUMNS = [
+    *("paper", "artifact", "row", "column", "metric", "unit"),
+    *("measured", "std", "n_seeds", "ci_low", "ci_high"),
+    *("paper_value", "paper_std", "difference", "verdict"),
+    "explained_by",  # the variant's label where it is "explained", the sentence where "refused"
+    *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    "drawn_by_seed",  # "yes" where each seed was judged on images of its own
+    "by_seed",  # the number under each seed that has one, separated by spaces
+    "by_image",  # what `vitrail.scores` unpacks; empty where nothing is known of single images
+]
+NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
+CONFIDENCE = 0.95
+YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
+
+Verdict = Literal[
+    "exact", "within", "explained", "outside", "not_comparable", "not_run", "refused", "unprinted"
+]
+VERDICTS: Mapping[Verdict, str] = {
+    "exact": "exact",
+    "within": "within",
+    "explained": "explained by a variant",
+    "outside": "outside",
+    "not_comparable": "not comparable",
+    "not_run": "not run",
+    "refused": "not defined",
+    "unprinted": "not in the paper",
+}
+Measured = Mapping[Path, Mapping[str, Any]]
+
+
+@dataclass(frozen=True)
+class Summary:
+    """Mean over seeds, sample standard deviation, and 95 % t interval of the mean."""
+
+    measured: float | None = None
+    std: float | None = None
+    n_seeds: int = 0
+    ci_low: float | None = None
+    ci_high: float | None = None
+
+
+def compare(artifact: RenderingNode, measurements: Measured) -> pd.DataFrame:
+    """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
+
+    `measurements` are records as `read_measurement` gives them, by their paths.
+
+    Raises:
+        VitrailError: a measurement exists and lacks a cell's key, or holds an array there.
+    """
+    rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
+    _explain(rows, artifact.cells)
+    cells = pd.DataFrame(rows, columns=COLUMNS)
+    cells = cells.assign(paper=artifact.paper, artifact=artifact.name, scale=artifact.scale)
+    return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
+
+
+def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[ShownCell]) -> None:
+    """Change the verdict on facts that are outside, and exact by a variant (see the module)."""
+    place_of = {(cell.row, cell.column): index for index, cell in enumerate(cells)}
+    for variant, known in zip(cells, rows, strict=True):
+        if variant.variant_of is None or known["measured"] is None:
+            continue
+        at = place_of[variant.variant_of]
+        cell, row = cells[at], rows[at]
+        here = judge(cell, Summary(known["measured"], n_seeds=1))
+        if row["verdict"] == "outside" and here == "exact":
+            named = [variant.row] * (variant.row != cell.row)
+            named += [variant.column] * (variant.column != cell.column)
+            row |= {"verdict": "explained", "explained_by": "; ".join(named)}
+
+
+def read_measurement(path: Path) -> dict[str, Any] | None:
+    """Read the record of a measurement, see `as_measured`; None if it was not taken.
+
+    Raises:
+        VitrailError: the file is damaged, or holds something else.
+    """
+    record = read_record(path)
+    return as_measured(record, path) if record else None
+
+
+def as_measured(record: Record, path: Path) -> dict[str, Any]:
+    """What is shown of a measurement: its outcome, names, seeds, and the record's digest.
+
+    Raises:
+        VitrailError: it is no record of a measurement, or lacks the values of a seed.
+    """
+    node, values = record.node, record.outcome.get("values")
+    if not isinstance(node, MeasurementNode) or not isinstance(values, dict):
+        raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
+    own = all(isinstance(value, dict) for value in values.values())
+    if not own or {str(seed) for seed in node.seeds} != values.keys():
+        raise VitrailError(f"cannot read {path} (no values of each of its seeds); {AGAIN}")
+    return {
+        **record.outcome,
+        "name": node.name,
+        "seeds": list(node.seeds),
+        "recipe_hash": node.recipe.hash if node.recipe else None,
+        "dataset": ", ".join(node.measured_on) or None,
+        "sha256": record.sha256,
+    }
+
+
+def read_cells(path: Path) -> pd.DataFrame:
+    """Read tidy cells back from their CSV; a word such as "none" stays a word.
+
+    Raises:
+        VitrailError: there is no such file, or its header is not `COLUMNS`.
+    """
+    try:
+        cells = pd.read_csv(path, dtype=str, keep_default_na=False)
+        if list(cells.columns) != COLUMNS:
+            raise ValueError("it has not the columns of results")
+        numbers = cells[NUMBERS].apply(pd.to_numeric)
+        return cells.assign(**numbers, n_seeds=cells["n_seeds"].astype(int))
+    except (OSError, ValueError) as error:  # pandas' own errors of parsing are ValueErrors
+        raise VitrailError(
+            f"cannot read {path} ({first_line(error)}); delete it and start snakemake again, or, "
+            "if it is published, restore it by git"
+        ) from None
+
+
+def summarize(values: Sequence[float]) -> Summary:
+    """Summarise one number over seeds; a single seed has neither a spread nor an interval."""
+    n = len(values)
+    if n < 2:
+        return Summary(values[0], n_seeds=1) if n else Summary()
+    mean = statistics.fmean(values)
+    std = statistics.stdev(values)  # exact: equal values have no spread, where numpy finds 1e-17
+    half = t_quantile(n - 1) * std / math.sqrt(n)
+    return Summary(mean, std, n, mean - half, mean + half)
+
+
+def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals: int) -> float:
+    """Return the largest difference from the printed value that still counts as the same result.
+
+    Half the 95 % interval of the difference if both numbers came from one distribution, plus half
+    a unit of the last printed digit, since the printed value is rounded. How many runs a paper
+    averaged is seldom printed, so every doubt is settled on the narrow side:
+
+    - several seeds, a printed std: Welch's interval of two means of as many runs as ours.
+    - several seeds, no printed std: the printed value is one more run with our spread.
+    - one seed, a printed std: ours is one run about the printed mean: ``1.96 * paper_std``.
+    - one seed, no printed std: the spread is unknown, so the last digit may differ by one unit.
+    """
+    half_unit = 0.5 * 10.0**-decimals
+    if n_seeds > 1 and std is not None:
+        return difference_of_means(n_seeds, std, n_seeds, paper_std).half_width + half_unit
+    if paper_std is not None:
+        return float(ndtri((1 + CONFIDENCE) / 2)) * paper_std + half_unit
+    return 2 * half_unit
+
+
+class Uncertainty(NamedTuple):
+    """The variance of an estimated difference, and the degrees of freedom that it is known with."""
+
+    variance: float
+    freedom: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the 95 % interval of the difference."""
+        return t_quantile(self.freedom) * math.sqrt(self.variance) if self.variance else 0.0
+
+    def p_value(self, difference: float) -> float:
+        """How probable a difference at least as far from 0 is if the true one is 0 (two-sided)."""
+        if not self.variance:
+            return float(difference == 0)
+        return float(2 * stdtr(self.freedom, -abs(difference) / math.sqrt(self.variance)))
+
+
+def difference_of_means(
+    n_left: int, std_left: float, n_right: int, std_right: float | None
+) -> Uncertainty:
+    """What is known of the difference of two means (Welch).
+
+    With `std_right` None, the right side is a single value that shares the left side's spread.
+    """
+    if std_right is None:
+        return Uncertainty(std_left**2 * (1 + 1 / n_left), n_left - 1)
+    return _sum((std_left**2 / n_left, n_left - 1), (std_right**2 / n_right, n_right - 1))
+
+
+def mean_of_pairs(differences: np.ndarray) -> Uncertainty:
+    """What is known of the mean of differences (seeds, images), as `claims` explains it.
+
+    A single seed tells of the spread over images alone.
+    """
+    means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
+    return _sum(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
+
+
+def _sum(*parts: tuple[float, int]) -> Uncertainty:
+    """A sum of variances, each with its degrees of freedom (Satterthwaite)."""
+    if not (variance := sum(part for part, _ in parts)):
+        return Uncertainty(0.0, 1.0)
+    freedom = variance**2 / sum(part**2 / own for part, own in parts)
+    return Uncertainty(variance, freedom)
+
+
+def t_quantile(freedom: float) -> float:
+    """Two-sided 95 % quantile of Student's t."""
+    return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
+
+
+def decimals_of(value: float) -> int:
+    """Decimals of the shortest text of a number: 93.6 has one, 22050664.0 none, 2.5e-4 five."""
+    mantissa, _, power = repr(float(value)).partition("e")
+    fraction = mantissa.partition(".")[2].rstrip("0")
+    return max(0, len(fraction) - int(power or 0))
+
+
+def rounding_of(cell: ShownCell, value: float) -> float:
+    """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
+    return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
+
+
+def _decimals(cell: ShownCell, value: float) -> int:
+    return decimals_of(value) if cell.digits is None else cell.digits
+
+
+def judge(cell: ShownCell, summary: Summary) -> Verdict:
+    """Return the verdict on one cell, by the rule that the module opens with."""
+    if summary.measured is None:
+        return "not_run"
+    if cell.printed is None:
+        return "unprinted"
+    printed = cell.printed.value
+    if isinstance(printed, str) or not cell.comparable:
+        return "not_comparable"
+    if cell.exact:
+        allowed = rounding_of(cell, printed)
+    else:
+        decimals = _decimals(cell, printed)
+        allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
+    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
+    if abs(summary.measured - printed) > allowed * slack:
+        return "outside"
+    return "exact" if cell.exact else "within"
+
+
+def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
+    """Return a cell's row of the CSV, without the columns that all rows of an artifact share."""
+    known = measurements.get(cell.measurement) if cell.measurement else None
+    numbers = numbers_of(artifact, cell, known) if known else []
+    summary = summarize(numbers)
+    row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
+    row |= {"by_seed": " ".join(map(repr, numbers)), "explained_by": ""}
+    row |= {"verdict": judge(cell, summary), **asdict(summary)}
+    if known:
+        row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
+        row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
+        scores = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
+        row["by_image"] = (
+            " ".join(scores) if all(isinstance(score, str) for score in scores) else ""
+        )
+        row["measurement"] = known.get("sha256")
+        row["drawn_by_seed"] = "yes" if known.get("drawn_by_seed") else ""
+        if summary.measured is None and (why := _refusals(cell, known)):
+            row |= {"verdict": "refused", "explained_by": " ".join(why)}
+    if cell.printed:
+        value = cell.printed.value
+        row |= {"paper_value": value, "paper_std": cell.printed.std}
+        row["source"] = cell.printed.source
+        if summary.measured is not None and not isinstance(value, str):
+            row["difference"] = summary.measured - value
+    return row
+
+
+def _refusals(cell: ShownCell, known: Mapping[str, Any]) -> list[str]:
+    """The sentences with which a measure says that it is not defined for the model."""
+    found = (values.get(cell.key + REFUSED) for values in known["values"].values())
+    return [*dict.fromkeys(filter(None, found))]
+
+
+def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any]) -> list[float]:
+    """The number of a cell under each seed that has one.
+
+    Raises:
+        VitrailError: the measurement lacks the cell's key, or holds no number there.
+    """
+    place = f"{artifact.paper} {artifact.name}, cell ({cell.row}, {cell.column})"
+    of_seeds = known["values"].values()
+    for values in of_seeds:
+        if cell.key not in values:
+            raise VitrailError(
+                f"{place}: the measurement '{known['name']}' has no value '{cell.key}'"
+                f"{did_you_mean(cell.key, values)}"
+            )
+        if isinstance(value := values[cell.key], list | str | dict):
+            held = "an array" if isinstance(value, list) else f"of type {type(value).__name__}"
+            raise VitrailError(
+                f"{place}: '{cell.key}' of the measurement '{known['name']}' is {held}; "
+                "name a key that holds one number"
+            )
+    numbers = [values[cell.key] for values in of_seeds]
+    # A null, or a NaN that some writers put for it, was not measured.
+    return [float(number) for number in numbers if number is not None and not math.isnan(number)]

@@ -1,0 +1,73 @@
+"""When an empirical claim is tested at all: gates that are closed before any result is looked at.
+
+They read what the searches on held-out training images found (`replication.config.tuning`) and the
+values that the paper prints, and none of the results that the claim is about.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from replication.config.claims import Claim
+    from replication.config.paper import Printed
+    from replication.config.tuning import Standing
+
+PLATEAU = 1.0
+"""Points that a model may gain from twice the steps and still count as trained."""
+
+CLEAR = 3.0
+"""Standard errors by which a model must be above chance."""
+
+
+def closed(claim: Claim, models: Iterable[Standing | None], printed: Iterable[Printed]) -> str:
+    """Say why a claim on some trained models is not tested; "" where it is.
+
+    Tested is a claim whose models were each searched on one grid, are at their plateau and above
+    chance, of which one at least is better than every rule without a network, and whose printed
+    effect is not below its own printed spread.
+    """
+    models, printed = list(models), list(printed)
+    known = [model for model in models if model]
+    if len(known) < len(models):
+        return "a model has no search of its own"
+    if len({tuple(model.rates) for model in known}) > 1:
+        return "the models were searched on different grids"
+    for model in known:
+        if model.twice > model.once + PLATEAU:
+            gain = model.twice - model.once
+            return (
+                f"training is short: {model.searched} gains {gain:.1f} points in the search from "
+                "twice as long"
+            )
+    for model in known:
+        chance = model.chance / 100
+        error = 100 * math.sqrt(chance * (1 - chance) / model.images)
+        if model.once < model.chance + CLEAR * error:
+            return f"{model.searched} is at chance ({model.once:.1f} %)"
+    if known and all(model.floor and model.once < model.floor[1] for model in known):
+        best = max(known, key=lambda model: model.once)
+        rule, score = best.floor or ("", 0.0)
+        return f"{rule} on pixels has {score:.1f} %, and {best.searched} {best.once:.1f} %"
+    return _printed_by_chance(claim, printed)
+
+
+def printed_effect(printed: Iterable[Printed]) -> tuple[float, float] | None:
+    """The difference of two printed numbers and its printed spread, which may be NaN; else None."""
+    sides = [cell for cell in printed if not isinstance(cell.value, str)]
+    if len(sides) != 2:
+        return None
+    left, right = (float(cell.value) for cell in sides)
+    spread = math.hypot(*(math.nan if cell.std is None else cell.std for cell in sides))
+    return left - right, spread
+
+
+def _printed_by_chance(claim: Claim, printed: Iterable[Printed]) -> str:
+    if claim.relation not in ("above", "below") or (known := printed_effect(printed)) is None:
+        return ""
+    effect, spread = known
+    if abs(effect) >= spread or math.isnan(spread):
+        return ""
+    return f"the printed effect, {effect:+.3g}, is below its own printed spread, {spread:.2g}"

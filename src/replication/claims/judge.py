@@ -1,0 +1,530 @@
+"""A paper's checkable statements as relations over measured cells, and what became of each.
+
+A claim is judged on what was measured here, never on what was printed. It is held or contrary if
+the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
+An empirical claim is "not tested" where a gate is closed (`replication.claims.gates`). A
+difference without an interval decides a claim on an exact number or a construction, where nothing
+varies, and leaves an empirical claim or one on times undecided. A control is judged by the number.
+
+Of many effects that are not there one in twenty would be decided by chance. So an empirical claim
+is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg
+(1995) over the tested empirical claims of its paper, those on the same numbers counted once.
+
+Where each seed draws images of its own, as it does of most stand-ins, two cells are compared seed
+by seed: Student's interval of the differences covers the draw of weights, order and images. One
+seed has none, since its images tell nothing of those that another would draw. Other cells that
+score the same images under as many seeds are paired: the variance of the difference is that over
+seeds of its mean over images, plus that over images of its mean over seeds, each by the number of
+its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular
+to one seed and one image twice. Images are taken as independent; where several are composed of one
+scan or photograph the interval is too narrow. Other cells have Welch's interval over seeds alone,
+and a single run without scores has none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from replication.claims.comparison import (
+    CONFIDENCE,
+    YES_NO,
+    Uncertainty,
+    difference_of_means,
+    mean_of_pairs,
+)
+from replication.claims.gates import closed, printed_effect
+from replication.claims.rounding import decimals_by, format_number
+from replication.config.claims import EVERY_ROW, Claim, Key, Operand
+from replication.config.recipe import short_hash
+from vitrail.scores import unpack
+
+if TYPE_CHECKING:
+    from replication.config.paper import Printed
+    from replication.config.tuning import Standing
+    from replication.records.nodes import RenderingNode, ShownCell
+
+STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
+WORST_FIRST = ("not tested", "contrary", "undecided", "held")
+COLUMNS = [
+    *("id", "kind", "headline", "statement", "source", "status"),
+    *("artifact", "metric", "unit"),
+    *("left_name", "left", "relation", "right_name", "right", "margin", "half_width"),
+    *("left_printed", "right_printed", "printed_effect"),
+    *("seeds", "p", "q"),
+    *("stand_in", "of_hardware", "registration", "evidence", "detail"),
+]
+
+ACCURACY = "top-1 accuracy"  # what searches judge by, too
+FEWEST_POINTS = 3  # of which a rank correlation is taken
+
+COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
+
+Tables = Mapping[str, pd.DataFrame]
+Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
+Standings = Mapping[str, "Standing"]
+
+
+class Side(NamedTuple):
+    """One side of a relation: a measured number with its spread over seeds, or a constant.
+
+    `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
+    `by_seed` are the numbers under each seed where each draws images of its own, else empty.
+    `key` is the cell's, None of a constant. `number` says what was measured: of trained models the
+    recipe, the images and the quantity, which several measurements may take; else the measurement
+    and what it calls the value. A correlation is `of` several numbers.
+    """
+
+    value: float
+    std: float
+    n_seeds: int
+    scores: np.ndarray | None = None
+    dataset: str = ""
+    number: str = ""
+    by_seed: tuple[float, ...] = ()
+    recipe_hash: str = ""
+    printed: Printed | None = None
+    unit: str = ""
+    of: tuple[Side, ...] = ()
+    metric: str = ""
+    key: Key | None = None
+
+    @property
+    def models(self) -> tuple[str, ...]:
+        """The hashes of the recipes of all models that were measured."""
+        return tuple(side.recipe_hash for side in self.of or (self,) if side.recipe_hash)
+
+
+def evaluate(
+    claims: Sequence[Claim],
+    tables: Tables,
+    artifacts: Mapping[str, RenderingNode],
+    standings: Standings | None = None,
+    registered: Mapping[str, str] | None = None,
+    started: Mapping[str, str] | None = None,
+) -> pd.DataFrame:
+    """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
+
+    `standings` say how the models of recipes stand, by the recipes' hashes; without them, as where
+    a scale searches nothing, every claim is tested. `registered` has the times of the claims that
+    are as they were registered, and `started` those at which the first training of a recipe began:
+    an empirical claim is ``confirmatory`` if it was registered before its trainings began, and else
+    ``exploratory``.
+
+    Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
+    that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
+    the same for claims on the same numbers; `p` and `q` are known of empirical claims.
+    """
+    measured, cells = _by_cell(tables), _declared(artifacts)
+    judged = [
+        {
+            **_evaluate(claim, measured, cells, standings),
+            "registration": _registration(claim, measured, registered, started or {}),
+        }
+        for claim in claims
+    ]
+    return _counting_chance(pd.DataFrame(judged, columns=COLUMNS))
+
+
+def _counting_chance(claims: pd.DataFrame) -> pd.DataFrame:
+    """Fill `q`, and leave undecided what many comparisons decide by chance."""
+    tested = claims["p"].where(claims["status"] != "not tested")
+    distinct = tested.groupby(claims["evidence"]).max().dropna()
+    if distinct.empty:
+        return claims
+    q = claims["evidence"].map(adjusted(distinct)).where(tested.notna())
+    by_chance = (q >= 1 - CONFIDENCE) & claims["status"].isin(["held", "contrary"])
+    told = claims["detail"] + [f" q = {known:.2g}." for known in q]
+    return claims.assign(
+        q=q,
+        status=claims["status"].mask(by_chance, "undecided"),
+        detail=claims["detail"].mask(by_chance, told),
+    )
+
+
+def adjusted(p: pd.Series) -> pd.Series:
+    """q-values of p-values: the false discovery rate of Benjamini and Hochberg (1995).
+
+    As scipy.stats.false_discovery_control, whose module takes a second to import.
+    """
+    falling = p.sort_values(ascending=False)
+    return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
+
+
+def _by_cell(tables: Tables) -> dict[Key, dict[Any, Any]]:
+    return {
+        (name, cell["row"], cell["column"]): cell
+        for name, table in tables.items()
+        for cell in table.to_dict("records")
+    }
+
+
+def _declared(artifacts: Mapping[str, RenderingNode]) -> dict[Key, ShownCell]:
+    return {
+        (name, cell.row, cell.column): cell
+        for name, artifact in artifacts.items()
+        for cell in artifact.cells
+    }
+
+
+def _evaluate(
+    claim: Claim,
+    measured: Measured,
+    cells: Mapping[Key, ShownCell],
+    standings: Standings | None,
+) -> dict[str, Any]:
+    common = claim.model_dump(include=COMMON)
+    sides = _sides(claim, measured, cells)
+    found = {row: (left, right) for row, (left, right) in sides.items() if left and right}
+    missing = [row for row in sides if row not in found]
+    if not found:
+        detail = f"Not run: {', '.join(missing) or claim.operands[0].artifact}."
+        unknown = {"stand_in": False, "of_hardware": False, "artifact": claim.left.artifact}
+        return {**common, "status": "not run", "detail": detail, **unknown}
+    gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
+    tested = {row: pair for row, pair in found.items() if not gates[row]} or found
+    ranks = {
+        row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
+        for row, pair in tested.items()
+    }
+    worst = min(ranks, key=ranks.__getitem__)
+    left, right = tested[worst]
+    known = uncertainty(left, right)
+    effect = printed_effect([side.printed for side in (left, right) if side.printed])
+    decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
+    left_out = f" Not run: {', '.join(missing)}." if missing else ""
+    left_out += _too_wide(claim, left, right) if not gates[worst] else ""
+    left_out += _at_each_rate(left, right, standings or {})
+    of_rows = {row: gate for row, gate in gates.items() if gate}
+    if gates[worst]:
+        left_out += f" Not tested: {gates[worst]}."
+    elif of_rows:
+        left_out += f" Not tested: {'; '.join(f'{row} ({gate})' for row, gate in of_rows.items())}."
+    used = [
+        cell
+        for key, cell in cells.items()
+        for operand in claim.operands
+        if (known_as := operand.text(key)) is not None
+        and (known_as in tested or not _of_rows(claim))
+    ]
+    return {
+        **common,
+        "status": "not tested" if gates[worst] else WORST_FIRST[ranks[worst][0]],
+        "artifact": claim.left.artifact,
+        "metric": left.metric,
+        **dict(zip(("left_name", "right_name"), names_of(left, right), strict=True)),
+        **dict(zip(("left_printed", "right_printed"), map(_printed, (left, right)), strict=True)),
+        "left": left.value,
+        "right": right.value,
+        "unit": left.unit,
+        "half_width": known.half_width if known else math.nan,
+        "printed_effect": effect[0] if effect else math.nan,
+        "seeds": min(side.n_seeds for side in (left, right) if side.number),
+        "stand_in": any(not cell.comparable for cell in used),
+        "of_hardware": any(cell.of_hardware for cell in used),
+        "p": _p_value(claim, left, right),
+        "evidence": short_hash([_numbers(pair) for pair in tested.values()]),
+        "detail": f"{decides}{_told(left, right)}.{left_out}",
+    }
+
+
+def _registration(
+    claim: Claim,
+    measured: Measured,
+    registered: Mapping[str, str] | None,
+    started: Mapping[str, str],
+) -> str:
+    """Whether an empirical claim was fixed before its trainings began; "" where none was."""
+    if claim.kind != "empirical" or registered is None:
+        return ""
+    if (time := registered.get(claim.id)) is None:
+        return "exploratory"
+    hashes = {
+        found["recipe_hash"]
+        for key, found in measured.items()
+        if any(operand.text(key) is not None for operand in claim.operands)
+    }
+    begun = (started.get(digest, "") for digest in hashes if digest)
+    return "confirmatory" if all(time < start for start in begun) else "exploratory"
+
+
+def _of_rows(claim: Claim) -> bool:
+    """Whether the claim is one of every row, of which the worst decides."""
+    return not claim.correlates_with and any(EVERY_ROW in operand.row for operand in claim.operands)
+
+
+def _sides(
+    claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]
+) -> dict[str, tuple[Side | None, Side | None]]:
+    """Both sides in each row that the claim speaks of, by the row; None what was not run."""
+    left, right = claim.left, claim.right
+    if claim.correlates_with:
+        correlation = _correlation((left, *claim.correlates_with), measured, cells)
+        return {left.row: (correlation, _side(right, "", measured, cells))}
+    every = [operand for operand in claim.operands if EVERY_ROW in operand.row]
+    texts = _texts(every, measured) if every else [left.row]
+    return {
+        text: (_side(left, text, measured, cells), _side(right, text, measured, cells))
+        for text in texts
+    }
+
+
+def _texts(operands: Sequence[Operand], measured: Measured) -> list[str]:
+    """The texts for "*" with which each of the operands has a measured cell."""
+    of_operands = [
+        [text for key in measured if (text := operand.text(key)) is not None]
+        for operand in operands
+    ]
+    return [text for text in of_operands[0] if all(text in texts for texts in of_operands)]
+
+
+def _correlation(
+    operands: Sequence[Operand], measured: Measured, cells: Mapping[Key, ShownCell]
+) -> Side | None:
+    """Rank correlations of the first with the difference of the two others, under each seed.
+
+    None where cells were not run, or too few to rank. A seed is one repetition of everything,
+    whether or not it draws the images.
+    """
+    texts = _texts(operands, measured)
+    keys = [[operand.key(text) for operand in operands] for text in texts]
+    sides = [
+        side
+        for text in texts
+        for operand in operands
+        if (side := _side(operand, text, measured, cells))
+    ]
+    numbers = [[_by_seed(measured[key]) for key in of_text] for of_text in keys]
+    seeds = {len(of_cell) for of_text in numbers for of_cell in of_text}
+    if len(keys) < FEWEST_POINTS or len(sides) < 3 * len(keys) or len(seeds) > 1:
+        return None
+    of, minuend, subtrahend = np.array(numbers).transpose(1, 2, 0)  # each (seeds, texts)
+    by_seed = [_spearman(*pair) for pair in zip(of, minuend - subtrahend, strict=True)]
+    return Side(
+        float(np.mean(by_seed)),
+        float(np.std(by_seed, ddof=1)) if len(by_seed) > 1 else math.nan,
+        len(by_seed),
+        number=" ".join(side.number for side in sides),
+        by_seed=tuple(by_seed),
+        of=tuple(sides),
+        metric="rank correlation",
+    )
+
+
+def _by_seed(cell: Mapping[Any, Any]) -> list[float]:
+    """The numbers of a cell under each seed; that of a single run is its own."""
+    return [float(part) for part in cell["by_seed"].split()] or [cell["measured"]]
+
+
+def _spearman(left: np.ndarray, right: np.ndarray) -> float:
+    """Spearman's rank correlation of two lists; that of a constant one is 0."""
+    known = pd.Series(left).corr(pd.Series(right), method="spearman")
+    return 0.0 if math.isnan(known) else float(known)
+
+
+def _side(
+    operand: Operand | float, row: str, measured: Measured, cells: Mapping[Key, ShownCell]
+) -> Side | None:
+    """One side of a claim in a row; None where the cell was not run."""
+    if not isinstance(operand, Operand):
+        return Side(operand, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
+    found = measured.get(operand.key(row))
+    if found is None or math.isnan(found["measured"]):
+        return None
+    scores = unpack(found["by_image"]) if found["by_image"] else None
+    shown = cells.get(operand.key(row))
+    trained = (found["recipe_hash"], found["dataset"], found["metric"])
+    untrained = (found["measurement"], shown.key if shown else "")
+    number = " ".join(map(str, trained if found["recipe_hash"] else untrained))
+    drawn = found["by_seed"].split() if found["drawn_by_seed"] == "yes" else ()
+    return Side(
+        found["measured"],
+        found["std"],
+        found["n_seeds"],
+        scores,
+        found["dataset"],
+        number,
+        tuple(map(float, drawn)),
+        found["recipe_hash"] or "",
+        shown.printed if shown else None,
+        found["unit"],
+        metric=found["metric"],
+        key=operand.key(row),
+    )
+
+
+def _gate(claim: Claim, sides: tuple[Side, Side], standings: Standings | None) -> str:
+    """Why an empirical claim on trained models is not tested; "" where it is."""
+    if claim.kind != "empirical":
+        return ""
+    if claim.untested:
+        return claim.untested
+    trained = [digest for side in sides for digest in side.models]
+    if standings is None or not trained:
+        return ""
+    models = [standings.get(digest) for digest in trained]
+    return closed(claim, models, [side.printed for side in sides if side.printed])
+
+
+def _too_wide(claim: Claim, left: Side, right: Side) -> str:
+    """Say if the interval could not show twice the printed effect, which would need more seeds."""
+    known = uncertainty(left, right)
+    effect = printed_effect([side.printed for side in (left, right) if side.printed])
+    if claim.relation not in ("above", "below") or not known or effect is None:
+        return ""
+    if known.half_width <= 2 * abs(effect[0]):
+        return ""
+    return f" Too wide to see twice the printed effect, {effect[0]:+.3g}."
+
+
+def _at_each_rate(left: Side, right: Side, standings: Standings) -> str:
+    """How a difference in accuracy of two searched models depends on the learning rate."""
+    models = [standings.get(side.recipe_hash) for side in (left, right)]
+    known = [model for model in models if model and left.metric == right.metric == ACCURACY]
+    if len(known) < 2 or known[0].searched == known[1].searched:
+        return ""
+    ours, theirs = (model.rates for model in known)
+    gaps = [f"{ours[rate] - theirs[rate]:+.1f} at {rate:g}" for rate in ours if rate in theirs]
+    return f" In the search, both at one learning rate, on held-out images: {', '.join(gaps)}."
+
+
+def _numbers(sides: tuple[Side, Side]) -> list[Any]:
+    """What two sides show, the same for every claim on the same numbers, in whatever order."""
+    return sorted([side.number, side.value] for side in sides)
+
+
+def _status(claim: Claim, left: Side, right: Side) -> str:
+    slack, known = _slack(claim, left, right), uncertainty(left, right)
+    if known is None and claim.kind in ("empirical", "timing"):
+        return "undecided"
+    half = known.half_width if known and claim.kind != "control" else 0.0
+    rounding = 1e-9 * max(1.0, abs(right.value))
+    inclusive = claim.relation in ("equal", "at least")
+    if slack > half or (inclusive and slack >= half - rounding):
+        return "held"
+    return "contrary" if slack < -half or known is None else "undecided"
+
+
+def _p_value(claim: Claim, left: Side, right: Side) -> float:
+    """How probable it is by chance that the relation holds, or fails, this clearly; or NaN."""
+    known = uncertainty(left, right) if claim.kind == "empirical" else None
+    return known.p_value(_slack(claim, left, right)) if known else math.nan
+
+
+def _slack(claim: Claim, left: Side, right: Side) -> float:
+    return slack_of(claim.relation, left.value - right.value, claim.margin)
+
+
+def slack_of(relation: str, difference: float, margin: float) -> float:
+    """How far a relation is from failing; negative when it fails."""
+    if relation == "equal":
+        return margin - abs(difference)
+    if relation == "at least":
+        return margin + difference
+    return (difference if relation == "above" else -difference) - margin
+
+
+def names_of(left: Side, right: Side) -> tuple[str, str]:
+    """What tells the two sides apart: their rows, or their columns, or both; "" of a constant."""
+    sides = (left.key, right.key)
+    given = [key for key in sides if key]
+    parts = [part for part in range(3) if len({key[part] for key in given}) > 1]
+    parts = parts or ([1] if len(given) > 1 else [1, 2])
+    first, second = (
+        " · ".join(_label(key, part) for part in parts) if key else "" for key in sides
+    )
+    return first, second
+
+
+def _label(key: Key, part: int) -> str:
+    """A part of a cell's key; a bare number says what it counts."""
+    return (
+        f"{('artifact', 'row', 'column')[part]} {key[part]}" if key[part].isdecimal() else key[part]
+    )
+
+
+def unit_of_difference(unit: str) -> str:
+    """What is written behind the difference of two numbers of a unit: " points" for percent."""
+    if unit in ("", YES_NO):
+        return ""
+    return " points" if unit == "%" else f" {unit}"
+
+
+def _told(left: Side, right: Side) -> str:
+    """What was compared in which unit, and how sure seeds and images make the difference."""
+    difference, known = left.value - right.value, uncertainty(left, right)
+    unit = f" {left.unit}" if left.unit and left.unit != YES_NO else ""
+    points = unit_of_difference(left.unit)
+    digits = decimals_by(known.half_width) if known else None
+    sides = [
+        f"{name} {format_number(side.value, digits)}{unit}".strip()
+        for name, side in zip(names_of(left, right), (left, right), strict=True)
+    ]
+    text = f"{sides[0]}, {sides[1]}" if right.key else f"{sides[0]}, compared with {right.value:g}"
+    sign = "+" if difference >= 0 else ""
+    text = f"{left.metric}: {text}; difference {sign}{format_number(difference, digits)}"
+    seeds = dict.fromkeys(side.n_seeds for side in (left, right) if side.number)
+    word = "seed" if left.models or right.models else "repetition"
+    counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
+    if known is None:
+        return f"{text}{points}" + (f" ({counted})" if left.models else "")
+    drawn = seed_differences(left, right) is not None
+    paired = None if drawn else image_differences(left, right)
+    over = [f"{word}s"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
+    half = format_number(known.half_width, digits)
+    return f"{text} ± {half}{points} (95 % over {' and '.join(over)}, {counted})"
+
+
+def _printed(side: Side) -> float:
+    """The number that the paper prints for a side; NaN if none."""
+    value = side.printed.value if side.printed else math.nan
+    return math.nan if isinstance(value, str) else value
+
+
+def uncertainty(left: Side, right: Side) -> Uncertainty | None:
+    """What is known of the difference, as the module explains it; None if nothing is.
+
+    Where each seed draws images of its own, it is that of the differences of the seeds. With scores
+    by image it is in points of percent, also of single runs. Without, a single run
+    shares the other side's spread, and a constant has none.
+    """
+    if (differences := seed_differences(left, right)) is not None:
+        return mean_of_pairs(differences[:, None])
+    if (paired := image_differences(left, right)) is not None:
+        return mean_of_pairs(100 * paired)
+    several, other = (left, right) if left.n_seeds > 1 else (right, left)
+    if several.n_seeds < 2:
+        return None
+    if other.n_seeds < 2 and math.isnan(other.std):
+        return difference_of_means(several.n_seeds, several.std, 1, None)
+    return difference_of_means(several.n_seeds, several.std, max(other.n_seeds, 2), other.std)
+
+
+def seed_differences(left: Side, right: Side) -> np.ndarray | None:
+    """The differences under each seed (seeds,); None unless the seeds draw images of their own.
+
+    A constant on the right is the same under every seed.
+    """
+    if not left.by_seed or len(left.by_seed) < 2:
+        return None
+    if not right.recipe_hash and not right.by_seed and right.n_seeds == 1:
+        return np.array(left.by_seed) - right.value
+    if len(right.by_seed) != len(left.by_seed):
+        return None
+    return np.array(left.by_seed) - np.array(right.by_seed)
+
+
+def image_differences(left: Side, right: Side) -> np.ndarray | None:
+    """The differences of scores (seeds, images); None if not both sides score the same images.
+
+    None, too, where the seeds draw images of their own (`seed_differences`).
+    """
+    if left.scores is None or right.scores is None or left.by_seed or right.by_seed:
+        return None
+    same = left.scores.shape == right.scores.shape and left.dataset == right.dataset
+    constant = min(left.scores.size, right.scores.size) == 1
+    return left.scores.astype(float) - right.scores if same or constant else None

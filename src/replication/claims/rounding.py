@@ -1,0 +1,20 @@
+"""How many digits of a number are written."""
+
+from __future__ import annotations
+
+import math
+
+
+def format_number(value: float, decimals: int | None) -> str:
+    """Write a number with `decimals`, or with three significant digits; never a negative zero."""
+    if decimals is not None:
+        return f"{value:z.{decimals}f}"
+    if value == 0 or not math.isfinite(value):
+        return f"{value:zg}"
+    magnitude = math.floor(math.log10(abs(value)))
+    return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
+
+
+def decimals_by(uncertainty: float) -> int | None:
+    """The decimals that show two digits of an uncertainty; None, three digits, where it is 0."""
+    return max(0, 1 - math.floor(math.log10(uncertainty))) if uncertainty > 0 else None

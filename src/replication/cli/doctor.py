@@ -1,0 +1,318 @@
+"""``vitrail doctor``: is everything there that a scale needs, and what to do where it is not."""
+
+from __future__ import annotations
+
+import json
+import os
+import platform
+import re
+import shlex
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.filesize import decimal as size
+
+from replication.cli.options import (
+    TARGETS,
+    Data,
+    Results,
+    Runs,
+    Scale,
+    artifacts_of,
+    open_catalog,
+)
+from replication.machine import MB, usable_cores, usable_memory
+from vitrail.commands import count, heading, say, table
+from vitrail.commands.app import Json, command
+from vitrail.errors import VitrailError
+from vitrail.provenance import require_gpu_build
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Catalog
+    from replication.plan.graph import Artifact
+
+PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
+SECONDS_FOR_SLURM = 10
+NAMED = 2  # targets that a sentence names; of more it has the number
+
+
+@command()
+def doctor(
+    targets: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[TARGETS]", show_default=False, help=f"{TARGETS} Without one all is checked."
+        ),
+    ] = None,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="Name every target that needs a dataset or weights.")
+    ] = False,
+    as_json: Json = False,
+    scale: Scale = None,
+    data: Data = None,
+    runs: Runs = None,
+    results: Results = None,
+) -> None:
+    """Check that software, devices, disk and data are there.
+
+    Says how to get what is missing. Exits with status 1 if something that the targets need at this
+    scale is missing.
+
+    \b
+    vitrail doctor
+    vitrail doctor table1 --scale full --data /datasets
+    """
+    catalog = open_catalog(scale, runs, results, data)
+    artifacts = artifacts_of(catalog, targets or ["all"])
+    name = catalog.scale.name
+    record: dict[str, Any] = {
+        "targets": targets or [],
+        "scale": name,
+        "software": _software(catalog.root),
+        "hardware": _hardware(catalog),
+        "data": _data(catalog, artifacts),
+        "weights": _weights(catalog, artifacts),
+    }
+    record["missing"] = [*_missing(record, catalog, artifacts, NAMED)]
+    if as_json:
+        say(json.dumps(record, indent=2))
+        raise typer.Exit(bool(record["missing"]))
+    _print_software(record["software"])
+    _print_hardware(record["hardware"])
+    _print_data(record, catalog, verbose)
+    wanted = f"{', '.join(targets)} at scale {name}" if targets else f"scale {name}"
+    if record["missing"]:
+        heading(f"Missing for {wanted}:")
+        say(*(f"  {sentence}" for sentence in record["missing"]))
+        raise typer.Exit(1)
+    say(f"Nothing is missing for {wanted}.")
+
+
+def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
+    """Packages whose installed version is not the locked one: name, locked, installed or None.
+
+    A build's local part (2.13.0+cpu) is no difference.
+
+    Raises:
+        VitrailError: there is no lock.
+    """
+    try:
+        text = lock.read_text(encoding="utf-8")
+    except OSError:
+        raise VitrailError(f"cannot read {lock}; run this from the project's root") from None
+    for name, locked in PINNED.findall(text):
+        installed = None
+        with suppress(PackageNotFoundError):
+            installed = version(name)
+        if installed is None or installed.partition("+")[0] != locked.partition("+")[0]:
+            yield name, locked, installed
+
+
+def slurm() -> tuple[bool, str]:
+    """Whether a SLURM controller answers, and what to say about it."""
+    if shutil.which("sbatch") is None:
+        return False, "no client (sbatch is not on the PATH)"
+    try:
+        ping = subprocess.run(
+            ["scontrol", "ping"], capture_output=True, check=False, timeout=SECONDS_FOR_SLURM
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return False, "client present, controller does not answer"
+    if ping.returncode or b"UP" not in ping.stdout:
+        return False, "client present, controller down"
+    return True, "controller up"
+
+
+def _software(root: Path) -> dict[str, Any]:
+    lock = root / "envs" / "requirements.lock"
+    keys = ("package", "locked", "installed")
+    return {
+        "python": platform.python_version(),
+        "platform": platform.platform(),
+        "lock": str(lock),
+        "other_versions": [
+            dict(zip(keys, found, strict=True)) for found in version_differences(lock)
+        ],
+    }
+
+
+def _hardware(catalog: Catalog) -> dict[str, Any]:
+    import torch
+
+    reachable, answer = slurm()
+    free = {}
+    absent = []
+    for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
+        free[str(folder)] = shutil.disk_usage(_closest(folder)).free
+        if not folder.exists():
+            absent.append(str(folder))
+    return {
+        "cuda_devices": [*map(torch.cuda.get_device_name, range(torch.cuda.device_count()))],
+        "cpu_cores": usable_cores(),
+        "memory_bytes": usable_memory() * MB,
+        "slurm": {"reachable": reachable, "answer": answer},
+        "free_bytes": free,
+        "folders_to_make": absent,
+    }
+
+
+def _data(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """Every dataset that is needed; `fault` says how to place by hand what must be."""
+    from replication.report.progress import datasets_needed
+
+    return [
+        {
+            "name": need.info.name,
+            "licence": need.info.licence,
+            "state": need.state,
+            "download_bytes": need.download_bytes,
+            "needed_by": need.users,
+            "fault": need.fault if need.state == "missing" else None,
+        }
+        for need in datasets_needed(artifacts, catalog, counts=True)
+    ]
+
+
+def _weights(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[dict[str, Any]]:
+    """Every file of published weights that is needed."""
+    from replication.report.progress import weights_needed
+
+    return [
+        {
+            "name": file.path.stem,
+            "licence": file.entry.licence if file.entry else "unknown",
+            "state": file.state,
+            "needed_by": file.users,
+        }
+        for file in weights_needed(artifacts, catalog)
+    ]
+
+
+def _missing(
+    record: dict[str, Any], catalog: Catalog, artifacts: Sequence[Artifact], named: int
+) -> Iterator[str]:
+    """Yield a sentence for each thing that is needed and not there; `named` as of `_users`."""
+    software = record["software"]["other_versions"]
+    for check in (catalog.require_code, catalog.require_devices, catalog.require_weights):
+        try:
+            check(artifacts)
+        except VitrailError as error:
+            yield str(error)
+    absent = [
+        f"{package['package']}=={package['locked']}"
+        for package in software
+        if not package["installed"]
+    ]
+    if absent:
+        pinned = ", ".join(absent)
+        yield f"packages of the lock: {pinned}; install them with envs/install.sh"
+    found = record["hardware"]
+    if catalog.scale.device != "cpu":
+        yield from _missing_for_gpus(catalog.root)
+    if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
+        slurm = f"a SLURM cluster that has some (here: {found['slurm']['answer']})"
+        yield f"a CUDA device, or {slurm}; choose another scale with --scale"
+    for dataset in record["data"]:
+        if dataset["fault"]:
+            yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
+    yield from _missing_permissions(record, catalog)
+
+
+def _missing_permissions(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
+    """Say if the data root cannot be written, and what would have to be written into it."""
+    written = [
+        need["name"]
+        for need in (*record["data"], *record["weights"])
+        if need["state"].startswith("to download") or _is_to_make(need["name"], catalog)
+    ]
+    root = catalog.data_root
+    place = _closest(root)
+    if written and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+        yield (
+            f"permission to write in {root}, for {', '.join(written)}; set data_root to a folder "
+            f"of your own, with links to what is there: ln -s {shlex.quote(str(root.absolute()))}/*"
+            " FOLDER/"
+        )
+
+
+def _is_to_make(name: str, catalog: Catalog) -> bool:
+    """Whether the graph makes a dataset, which it does once even if its folder is there."""
+    made = name in catalog.datasets and catalog.datasets[name].source == "made"
+    return made and not catalog.receipt_of(name).exists()
+
+
+def _closest(folder: Path) -> Path:
+    """The folder, or the closest one above it that exists."""
+    return next(filter(Path.exists, (folder.absolute(), *folder.absolute().parents)))
+
+
+def _missing_for_gpus(root: Path) -> Iterator[str]:
+    """What is wrong with torch or the partition file, where trainings run on GPUs."""
+    from replication.cluster.partitions import PARTITIONS, read_partitions
+
+    try:
+        require_gpu_build()
+    except VitrailError as error:
+        yield str(error)
+    if (root / PARTITIONS).is_file():
+        try:
+            read_partitions(root / PARTITIONS)
+        except VitrailError as error:
+            yield str(error)
+
+
+def _users(need: dict[str, Any], named: int) -> str:
+    """The targets that need something, or how many they are where there are more than `named`."""
+    users = need["needed_by"]
+    return ", ".join(users) if len(users) <= named else count(len(users), "target")
+
+
+def _print_software(found: dict[str, Any]) -> None:
+    heading("Software")
+    say(f"Python {found['python']} on {found['platform']}")
+    if not found["other_versions"]:
+        say(f"Every package is as {found['lock']} pins it.")
+    for package in found["other_versions"]:
+        if package["installed"] is not None:
+            say(f"{package['package']} is {package['installed']}, the lock has {package['locked']}")
+    say("")
+
+
+def _print_hardware(found: dict[str, Any]) -> None:
+    rows = [
+        ["CUDA devices", ", ".join(found["cuda_devices"]) or "none"],
+        ["CPU cores", found["cpu_cores"]],
+        ["memory", size(found["memory_bytes"])],
+        ["SLURM", found["slurm"]["answer"]],
+        *(
+            [
+                f"free in {folder}/",
+                size(free) + " (not there yet)" * (folder in found["folders_to_make"]),
+            ]
+            for folder, free in found["free_bytes"].items()
+        ),
+    ]
+    table(["what", "found"], rows, title="Hardware")
+
+
+def _print_data(record: dict[str, Any], catalog: Catalog, verbose: bool) -> None:
+    header = ["what", "licence", "state", "needed by"]
+    for title, needs in (("Data", record["data"]), ("Published weights", record["weights"])):
+        rows = []
+        for need in needs:
+            download = need.get("download_bytes")
+            state = f"Snakemake downloads {size(download)}" if download else need["state"]
+            users = _users(need, len(need["needed_by"]) if verbose else 0)
+            rows.append([need["name"], need["licence"], state, users])
+        if rows:
+            table(header, rows, title=f"{title} in {catalog.data_root}/")
+    for dataset in record["data"]:
+        if dataset["fault"]:
+            heading(f"How to get {dataset['name']}")
+            say(dataset["fault"], "")

@@ -1,0 +1,152 @@
+"""``vitrail status``: what there is at a scale, where it is, and which claims it bears out."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from replication.cli.options import Results, Runs, Scale, open_catalog
+from vitrail.commands import count, say, table
+from vitrail.commands.app import Json, command
+
+if TYPE_CHECKING:
+    from replication.plan.catalog import Catalog
+    from replication.plan.graph import Artifact
+    from replication.publishing.compare import Outcome
+
+
+@command()
+def status(
+    as_json: Json = False, scale: Scale = None, runs: Runs = None, results: Results = None
+) -> None:
+    """Tell what is done at a scale and which claims held.
+
+    Prints a line for each table and figure that is done (every cell was measured) or partly done
+    (some measurements are taken, or some cells were not measured), then claims, runs and files.
+
+    \b
+    vitrail status
+    vitrail status --scale smoke
+    """
+    from replication.claims.comparison import VERDICTS
+    from replication.publishing.compare import JUDGED, told_beside
+    from replication.records.record import read_sound
+    from replication.report.gather import cells_of, count_evidence, told_evidence
+    from replication.report.progress import count_states, state_of
+    from replication.report.results import claims_of, older_runs
+
+    catalog = open_catalog(scale, runs, results)
+    name = catalog.scale.name
+    states = count_states(
+        state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
+    )
+    found: dict[str, dict[str, Any]] = {}
+    for artifact in catalog.artifacts:
+        verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
+        state = artifact_state(artifact, verdicts, catalog)
+        found[artifact.target] = {"state": state, "verdicts": verdicts}
+    if as_json:
+        record = {
+            "scale": name,
+            "results": str(catalog.results),
+            "runs": states,
+            "artifacts": found,
+            "claims": count_evidence(claims_of(catalog, catalog.results, read_sound)),
+            "beside": {
+                other: {kind: outcome.counted(kind) for kind in JUDGED}
+                for other, outcome in _beside(catalog).items()
+            },
+            "faults": _faults(catalog),
+            "trained_by_older_code": older_runs(catalog.runs.values()),
+        }
+        say(json.dumps(record, indent=2))
+        return
+    rows = [
+        [target, entry["state"], *(entry["verdicts"][verdict] or None for verdict in VERDICTS)]
+        for target, entry in found.items()
+        if entry["state"] != "missing"
+    ]
+    if rows:
+        table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
+    if missing := len(found) - len(rows):
+        say(f"Not begun: {missing} of {len(found)} tables and figures.")
+    claims = claims_of(catalog, catalog.results, read_sound)
+    judged = claims[claims["status"] != "not run"].to_dict("records")
+    if judged:
+        say("Claims whose numbers were measured:")
+    for claim in judged:
+        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
+        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
+    say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
+    page = catalog.reports[1]
+    if page.is_file():
+        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
+    elif any(entry["state"] != "missing" for entry in found.values()):
+        say(
+            f"Tables and figures: {catalog.results}/<paper>/; "
+            f"{catalog.snakemake('all')} adds report.html"
+        )
+    else:
+        say(f"No results yet: {catalog.snakemake('all')}")
+    _say_older(catalog)
+    if judged:
+        counts = told_evidence(count_evidence(claims))
+        say(f"Claims (those about the same numbers count once): {counts}")
+    for other, outcome in _beside(catalog).items():
+        say(told_beside(outcome, name, other))
+
+
+def _beside(catalog: Catalog) -> dict[str, Outcome]:
+    """The numbers here against those of each other published scale that has some recipe of here."""
+    from replication.publishing.compare import compare_with_scale, published_scales
+
+    if not any(catalog.results.glob("*/*.csv")):
+        return {}
+    others = [scale for scale in published_scales(catalog) if scale != catalog.scale.name]
+    outcomes = {scale: compare_with_scale(catalog, scale) for scale in others}
+    return {scale: outcome for scale, outcome in outcomes.items() if outcome.numbers}
+
+
+def _faults(catalog: Catalog) -> list[str]:
+    """What is not as its node says, each record once, with its remedy."""
+    from replication.report.results import ledger_of
+
+    ledger, told = ledger_of(catalog), dict[Path, str]()
+    for artifact in catalog.artifacts:
+        node = catalog.rendering_node(artifact)
+        for path in (*node.inputs, node.output):
+            if fault := ledger.fault(path):
+                told.setdefault(fault.output, fault.remedy(node.target, catalog.snakemake))
+    return [*told.values()]
+
+
+def _say_older(catalog: Catalog) -> None:
+    """Print the records that must be made again, and the runs that older code trained."""
+    from replication.report.results import older_runs
+
+    if faults := _faults(catalog):
+        say(f"{count(len(faults), 'record')} to make again:")
+    say(*(f"  {sentence}" for sentence in faults))
+    if older := older_runs(catalog.runs.values()):
+        say(
+            f"{count(len(older), 'run')} trained by older code (measured as they are; "
+            f"{catalog.snakemake('all', retrain='changed')} trains them anew):"
+        )
+    say(*(f"  {name}" for name in older))
+
+
+def artifact_state(artifact: Artifact, verdicts: Mapping[str, int], catalog: Catalog) -> str:
+    """Done: rendered, every cell measured; missing: nothing yet; partly: in between."""
+    from replication.report.progress import is_rendered
+
+    if is_rendered(artifact, catalog):
+        return "partly" if "not_run" in verdicts else "done"
+    begun = any(measurement.path.is_file() for measurement in artifact.measurements)
+    return "partly" if begun else "missing"
+
+
+def _listed(counts: Mapping[Any, int]) -> str:
+    return ", ".join(f"{number} {word}" for word, number in counts.items() if number) or "none"

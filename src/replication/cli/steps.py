@@ -1,0 +1,178 @@
+"""The steps of the graph, hidden commands: what the rules of Snakemake call, and anyone may repeat.
+
+A command needs nothing but its node, and a training that was cut off goes on from its checkpoint.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from replication.jobs import fork_server
+from vitrail.commands.app import command
+from vitrail.errors import exit_on_error
+from vitrail.files import sha256, write_atomically
+
+if TYPE_CHECKING:
+    from replication.records.nodes import AnyNode, TrainingNode
+
+
+@command(hidden=True)
+def run(
+    node: Annotated[
+        Path,
+        typer.Argument(
+            metavar="NODE", help="The node's file: runs/PAPER/RECIPE-HASH/nodes/SCALE/NAME.json."
+        ),
+    ],
+) -> None:
+    """Do what a node says (train, measure, render or report), and write its record.
+
+    It exits with 2 for what the user can put right, with 69 where this machine lacks what it needs
+    (a CUDA device, a disk that answers), with 75 while another process trains the same run.
+
+    \b
+    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-0-1-2.json
+    """
+    from replication.cluster.exit_status import explained
+    from replication.records.nodes import read_node
+    from replication.records.record import complete
+
+    with explained():
+        wanted = read_node(node)
+    with explained(wanted):
+        outcome = work(wanted)
+        if os.environ.get("RANK", "0") == "0":
+            complete(wanted, outcome)
+
+
+def work(node: AnyNode) -> dict[str, Any]:
+    """Do what a node says; return its outcome."""
+    from replication.records.nodes import MeasurementNode, RenderingNode, TrainingNode
+
+    if isinstance(node, TrainingNode):
+        return train(node)
+    if isinstance(node, MeasurementNode):
+        from replication.jobs.measure import take
+
+        return take(node)
+    if isinstance(node, RenderingNode):
+        from replication.report.tables import read_measured, render
+
+        measured = read_measured(node)
+        files = render(node, node.output.parent, measured)
+        return {
+            "inputs": {str(path): values["sha256"] for path, values in measured.items()},
+            "outputs": {file.name: sha256(file) for file in files},
+        }
+    from replication.report.page import write_report
+
+    write_report(node)
+    return {"outputs": {file.name: sha256(file) for file in node.files}}
+
+
+def train(node: TrainingNode) -> dict[str, Any]:
+    """Train the seeds of a node in turn; return its outcome."""
+    from replication.jobs.run_weights import run_of_seed
+    from replication.training.engine import engine_of
+    from replication.training.run_folder import read_finished
+    from vitrail.images.keeping import Kept
+    from vitrail.images.opening import opened_once
+
+    engine = engine_of(node.recipe)
+    kept: Kept = {}
+    with opened_once():
+        weights = {seed: engine.train(run_of_seed(node, seed, kept)) for seed in node.seeds}
+    return {
+        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
+        "facts": {str(seed): read_finished(file.parent) for seed, file in weights.items()},
+    }
+
+
+@command(hidden=True)
+def fetch(
+    name: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The dataset, as the registry names it.")
+    ],
+    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the datasets.")] = Path(
+        "data"
+    ),
+    receipt: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write this JSON file when the dataset is verified."),
+    ] = None,
+    check: Annotated[bool, typer.Option("--check", help="Verify only, download nothing.")] = False,
+    registry: Annotated[
+        Path, typer.Option(metavar="FILE", help="The registry of datasets.")
+    ] = Path("configs/datasets.yaml"),
+) -> None:
+    """Fetch a dataset and verify it.
+
+    \b
+    vitrail fetch cifar10
+    vitrail fetch imagenet --data /datasets --check
+    """
+    from replication.config.datasets import find, load_registry
+    from replication.datasets.fetch import fetch as get
+    from replication.datasets.verify import verify
+
+    info = find(name, load_registry(registry))
+    images = (verify if check else get)(info, data)
+    print(f"{info.title}: {images['train']} training and {images['val']} validation images")
+    if receipt:
+        told = {"dataset": info.name, "version": info.version}
+        told |= {"verified": ["layout", "counts"], "images": images}
+        write_atomically(receipt, json.dumps(told, indent=2) + "\n")
+
+
+@command(hidden=True)
+def fetch_weights(
+    name: Annotated[
+        str,
+        typer.Argument(
+            metavar="NAME",
+            help="The weights, as the registry names them: timm's name with its tag.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", show_default="NAME.safetensors", help="File to write."),
+    ] = None,
+    registry: Annotated[
+        Path, typer.Option(metavar="FILE", help="The registry of published weights.")
+    ] = Path("configs/weights.yaml"),
+) -> None:
+    """Fetch published weights, or check those placed by hand.
+
+    \b
+    vitrail fetch-weights deit_small_patch16_224.fb_in1k
+    """
+    from replication.config.weights import find_weights, load_weights_registry
+    from replication.datasets.published_weights import fetch as get
+
+    weights = find_weights(name, load_weights_registry(registry), registry)
+    output = output or Path(f"{weights.name}.safetensors")
+    get(weights, output)
+    told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
+    print(f"{output}: {told}")
+
+
+@command(hidden=True)
+def serve(
+    listener: Annotated[
+        int, typer.Argument(metavar="SOCKET", help="File descriptor of the listening socket.")
+    ],
+) -> None:
+    """Run commands in children of this process, which imports everything once.
+
+    \b
+    vitrail serve 3
+    """
+    from vitrail.__main__ import run as run_command
+
+    fork_server.serve(socket.socket(fileno=listener), lambda: exit_on_error(run_command))

@@ -1,0 +1,1 @@
+"""What a job tells the cluster, and what the cluster has."""

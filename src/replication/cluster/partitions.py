@@ -1,0 +1,119 @@
+"""The partition file of the SLURM profile, checked before a job is submitted.
+
+Snakemake's executor for SLURM has a reader of its own. Of a mistake it tells neither the file nor
+the partition, and it takes ``12:00:00`` without quotes, a number of base 60 to YAML 1.1, for
+minutes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import (
+    AliasChoices,
+    BeforeValidator,
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    field_validator,
+)
+from snakemake_executor_plugin_slurm import WorkflowError
+from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
+from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
+
+from replication.config.schema import Strict, load
+
+PROFILE = Path("workflow/profiles/slurm")
+PARTITIONS = PROFILE / "partitions.yaml"
+LONGEST = 365 * 24 * 60  # minutes; more is no limit that a person meant
+
+
+def _minutes(value: Any) -> float:
+    """The minutes that the executor reads in a time limit; raises ValueError where it would err."""
+    how = "write minutes, such as 2880, or a time, such as 2-00:00:00 or 12:00:00"
+    # Of two numbers, 30:00, SLURM takes the first for minutes, and the executor for hours.
+    if isinstance(value, bool) or re.fullmatch(r"\d+:\d+", str(value)):
+        raise ValueError(how)
+    if value == math.inf:
+        return math.inf
+    try:
+        minutes = parse_time_to_minutes(value)
+    except (WorkflowError, TypeError, ValueError, OverflowError):
+        raise ValueError(how) from None
+    if not 0 < minutes <= LONGEST:
+        raise ValueError(how)
+    return float(minutes)
+
+
+class Limits(Strict):
+    """What one partition gives; the fields are those that the executor for SLURM knows."""
+
+    max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
+    max_mem_mb: NonNegativeFloat = math.inf
+    max_mem_mb_per_cpu: NonNegativeFloat = math.inf
+    max_cpus_per_task: NonNegativeFloat = math.inf
+    max_threads: NonNegativeFloat = math.inf
+    max_nodes: NonNegativeFloat = math.inf
+    max_tasks: NonNegativeFloat = math.inf
+    max_tasks_per_node: NonNegativeFloat = math.inf
+    max_gpu: NonNegativeInt = 0
+    available_gpu_models: list[str] | None = None
+    max_cpus_per_gpu: NonNegativeFloat = math.inf
+    supports_mpi: bool = True
+    max_mpi_tasks: NonNegativeFloat = math.inf
+    available_constraints: list[str] | None = None
+    cluster: str | None = Field(
+        None, validation_alias=AliasChoices("cluster", "clusters", "slurm_cluster")
+    )
+
+
+class PartitionFile(Strict):
+    """A partition file: each partition's name with its limits."""
+
+    partitions: dict[str, Limits]
+
+    @field_validator("partitions", mode="before")
+    @classmethod
+    def _has_partitions(cls, partitions: Any) -> Any:
+        if not isinstance(partitions, dict) or not partitions:
+            raise ValueError("name at least one partition with its limits, such as 'cpu: {}'")
+        for name, limits in partitions.items():
+            if not isinstance(limits, dict):
+                raise ValueError(
+                    f"limits of '{name}' must be a mapping; without any: '{name}: {{}}'"
+                )
+        return partitions
+
+
+def longest(partitions: Iterable[Partition], gpus: int) -> float:
+    """Return the most minutes that the partitions give which have so many GPUs."""
+    suitable = [partition for partition in partitions if partition.limits.max_gpu >= gpus]
+    return most(suitable, "runtime", gpus)
+
+
+def most(suitable: Sequence[Partition], resource: str, gpus: int) -> float:
+    """Return the most of a resource that partitions give which are suitable for a job.
+
+    Of a job without a GPU these are the partitions without one, where there is any.
+    """
+    if not gpus:
+        suitable = [partition for partition in suitable if not partition.limits.max_gpu] or suitable
+    return max((getattr(p.limits, f"max_{resource}") for p in suitable), default=math.inf)
+
+
+def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
+    """Return the partitions that a file names, as the executor for SLURM has them.
+
+    Raises:
+        VitrailError: it is missing or no YAML, names no partition, or has a key or a value that the
+            executor would not understand.
+    """
+    found = []
+    for name, limits in load(PartitionFile, path).partitions.items():
+        given = limits.model_dump(exclude={"cluster"})
+        found.append(Partition(name, PartitionLimits(**given), limits.cluster))
+    return found

@@ -1,0 +1,1 @@
+"""What the files below ``configs/`` say, typed and checked; no torch."""

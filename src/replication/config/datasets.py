@@ -1,0 +1,206 @@
+"""The registry of datasets, ``configs/datasets.yaml``, as typed objects.
+
+An entry says all about a dataset that is not code; `loader` names the function that reads its tree.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic.json_schema import SkipJsonSchema
+
+from replication.config.schema import Strict, load_entries
+from vitrail.errors import require_known
+
+Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
+Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
+Channels = tuple[float, float, float]
+Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # files are called so
+
+
+def _stays_inside(path: str) -> str:
+    if PurePosixPath(path).is_absolute() or ".." in PurePosixPath(path).parts:
+        raise ValueError("leads out of its folder; write the path below it")
+    return path
+
+
+Inside = Annotated[str, AfterValidator(_stays_inside)]  # a path below a folder
+Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
+
+
+class RemoteFile(Strict):
+    """A file to download; an archive is unpacked into the folder where it lies."""
+
+    name: Inside = Field(description="path inside the dataset's folder")
+    url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
+    size: PositiveInt = Field(description="bytes")
+    sha256: str | None = Hex64
+    md5: str | None = Hex32
+
+    @model_validator(mode="after")
+    def _has_one_checksum(self) -> RemoteFile:
+        if (self.sha256 is None) == (self.md5 is None):
+            raise ValueError("give exactly one of sha256 and md5")
+        return self
+
+    @property
+    def checksum(self) -> tuple[str, str]:
+        """Algorithm and expected hex digest."""
+        return ("sha256", self.sha256) if self.sha256 else ("md5", self.md5 or "")
+
+
+class Images(Strict):
+    """A folder of images in the tree: `classes` folders of them, or flat where it is 0.
+
+    The images of a class may lie in folders below its own.
+    """
+
+    folder: Inside
+    classes: NonNegativeInt
+    images: PositiveInt | None = Field(
+        description="how many; null: at least one, in folders however deep"
+    )
+    if_flat: str | None = Field(
+        None, description="command that sorts loose images of {folder} into class folders"
+    )
+
+
+class SegmentationSplit(Strict):
+    """Where one split's images and masks are, below the dataset's folder."""
+
+    img_path: Inside
+    seg_map_path: Inside
+
+
+class SegmentationFormat(Strict):
+    """How MMSegmentation reads the dataset, in its own words.
+
+    The mask of image ``<img_path>/x<img_suffix>`` is ``<seg_map_path>/x<seg_map_suffix>``, where x
+    may begin with folders.
+    """
+
+    type: str = Field(description="class of mmseg's datasets")
+    train: SegmentationSplit
+    val: SegmentationSplit
+    img_suffix: str = ".jpg"
+    seg_map_suffix: str = ".png"
+    if_no_masks: str | None = Field(None, description="command that makes the masks in {folder}")
+
+
+class DatasetInfo(Strict):
+    """One dataset; `folder` is its place below the data root.
+
+    Of all this only name and `version` enter a recipe's hash. A change of another field in
+    `identity_fields` makes trainings and measurements due in the folders that they have. Whoever
+    changes the images in a way that no such field tells raises the version.
+    """
+
+    name: SkipJsonSchema[Name]  # the entry's key
+    version: PositiveInt = 1
+    title: str
+    short_title: str | None = Field(None, description="what the papers call it, as in a legend")
+    classes: PositiveInt
+    train_images: PositiveInt
+    val_images: PositiveInt
+    split: str = Field(description="which images are train and which are val")
+    mean: Channels
+    std: Channels
+    source: Literal["bundled", "download", "made", "manual"]
+    licence: str
+    homepage: str
+    loader: str = Field(pattern=r"^[\w.]+:\w+$", description="module:function")
+    folder: Inside = ""
+    files: list[RemoteFile] = Field([], description="what `fetch` downloads")
+    required: list[Inside] = Field([], description="files that the loader reads")
+    images: list[Images] = Field([], description="folders of images that the loader reads")
+    segmentation: SegmentationFormat | None = None
+    prepare: str | None = Field(
+        None,
+        pattern=r"^[\w.]+:\w+$",
+        description="module:function of this entry, of the folder, after the download if there is "
+        "one, and of an empty folder; what it leaves in the latter is moved to the former",
+    )
+    layout: str = Field("", description="the tree below the folder, shown to people")
+
+    @property
+    def called(self) -> str:
+        """What the papers call it, else its own name."""
+        return self.short_title or self.name
+
+    @property
+    def identity_fields(self) -> dict[str, Any]:
+        """The fields that decide numbers, as plain data: not words, links or places.
+
+        They say which images and labels there are (of files their digests), how they are read and
+        normalised, and of how many steps a training is. Functions go by their names, not by those
+        of their modules.
+        """
+        decided = {
+            *("name", "version", "classes", "train_images", "val_images"),
+            *("mean", "std", "loader", "prepare", "segmentation"),
+        }
+        plain = self.model_dump(
+            mode="json", include=decided, exclude={"segmentation": {"if_no_masks"}}
+        )
+        called = {
+            name: plain[name] and plain[name].partition(":")[2] for name in ("loader", "prepare")
+        }
+        return {**plain, **called, "files": {file.name: file.checksum for file in self.files}}
+
+    @model_validator(mode="after")
+    def _has_what_its_source_needs(self) -> DatasetInfo:
+        if (self.source == "download") != bool(self.files):
+            raise ValueError("files belong to source 'download', which needs them")
+        if self.source == "made" and not self.prepare:
+            raise ValueError("source 'made' needs prepare, the function that makes it")
+        if self.source != "bundled" and not (self.folder and self.layout):
+            raise ValueError(f"source '{self.source}' needs folder and layout")
+        return self
+
+
+def miniature_of(info: DatasetInfo) -> DatasetInfo:
+    """The entry of a dataset's miniature: ten made-up images of two classes, in its own format.
+
+    Of each class one is for validation and four for training, as EuroSAT is split when it is read.
+    It is called ``<name>-miniature``; classes, mean, std and loader are the dataset's.
+    """
+    own: dict[str, object] = {
+        "name": f"{info.name}-miniature",
+        "title": f"ten made-up images in the format of: {info.title}",
+        "train_images": 8,
+        "val_images": 2,
+        "source": "made",
+        "prepare": "replication.datasets.miniature:write",
+        "folder": f"miniatures/{info.name}",
+    }
+    # What these count, `verify` asks of the reader instead.
+    return info.model_copy(update={**own, "files": [], "required": [], "images": []})
+
+
+def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
+    """Read the registry, and add a miniature of each dataset that is downloaded or placed by hand.
+
+    Errors as `load_entries`.
+    """
+    entries = load_entries(DatasetInfo, path, "dataset")
+    of_files = [info for info in entries.values() if info.source in ("download", "manual")]
+    return entries | {info.name: info for info in map(miniature_of, of_files)}
+
+
+def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
+    """Look a dataset up by its name, or raise VitrailError with the closest one."""
+    require_known("dataset", name, registry)
+    return registry[name]
+
+
+def fetched_with(name: str, registry: Mapping[str, DatasetInfo]) -> str:
+    """Name the dataset whose fetching also brings this one's files: the folder's first.
+
+    Two datasets may be made of the same files, which must not be fetched twice at once.
+    """
+    folder = registry[name].folder
+    same = (other for other, info in registry.items() if folder and info.folder == folder)
+    return next(same, name)

@@ -1,0 +1,403 @@
+"""Recipes: everything that decides a training's outcome but the seed.
+
+The hash of a recipe's canonical JSON names the run folder and guards the checkpoints. Fields left
+at their defaults stay out of it, so that a new field does not rename old runs: **a default, once
+released, must never change**. Here is what the kinds of training share. The fields of each kind lie
+in a module of its own, and the kind itself says all that planning and the commands need to know of
+it: see `replication.config.recipe_types`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
+
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    model_validator,
+)
+
+from replication.config.schema import Delta, Placed, Strict, merge
+from vitrail.errors import VitrailError
+from vitrail.images.counting import steps_per_epoch
+from vitrail.naming import HUBS
+
+Fraction = float
+
+
+class Training(Strict, ABC):
+    """What the recipes of all kinds have in common.
+
+    A kind is named by its field `task`, and has fields `model`, `data` and `batch` of its own.
+    """
+
+    engine: ClassVar[str]  # the module that trains it
+    builder: ClassVar[str]  # the module that builds its model
+    hub_task: ClassVar[str]  # what hubs call the task of its models
+    library: ClassVar[str]  # the package that opens its models
+    usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
+    rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
+    score: ClassVar[tuple[str, str]]  # the measure by which a search judges its models, and the key
+
+    if TYPE_CHECKING:  # each kind declares them in its own order, which its files are written in
+        task: str
+        model: Any
+        data: Any
+        batch: Any
+
+    @abstractmethod
+    def steps(self, train_images: int) -> int:
+        """Optimiser steps of a training on so many images."""
+
+    @abstractmethod
+    def images(self, train_images: int) -> int:
+        """Images that a training takes in, those that it sees again included."""
+
+    @property
+    def averages_weights(self) -> bool:
+        """Whether a moving average of the weights is kept beside them."""
+        return False
+
+    @property
+    def forward_passes(self) -> float:
+        """What a training image costs, in forward passes of one: a backward pass counts two."""
+        return 3.0
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        """What trains it, as ``module:name``; its model and its dataset have code of their own."""
+        return (f"{self.engine}:train",)
+
+    def names_elsewhere(self) -> Iterable[str]:
+        """Names of models and registered types in the text of files that the recipe holds."""
+        return ()
+
+    def shown(self) -> dict[str, Any]:
+        """The recipe as plain data to be read: of a file that it holds, length and digest."""
+        return self.model_dump(mode="json")
+
+    def at_size(self, factor: float) -> Self:
+        """Return the recipe for images of `factor` times the side, where it says their size."""
+        return self
+
+    def with_rate(self, rate: float) -> Self:
+        """Return the recipe with another peak learning rate."""
+        return self._with(placed_at(self.rate, rate))
+
+    @abstractmethod
+    def longer(self, factor: int) -> Self:
+        """Return the recipe of `factor` times the steps, its schedule stretched to them."""
+
+    def _with(self, changes: Mapping[str, Any]) -> Self:
+        return self.model_validate(merge(self.model_dump(exclude_unset=True), changes))
+
+    @classmethod
+    def derived(cls, written: Delta, root: Path) -> Placed:
+        """Values that follow from those that are `written` of a recipe, with their origin."""
+        return Placed({}, {})
+
+    def canonical_json(self) -> str:
+        """Return the one JSON text of this recipe, without defaults."""
+        return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
+
+    @property
+    def hash(self) -> str:
+        """First eight hex digits of the SHA-256 of the canonical JSON."""
+        return short_hash(self.model_dump(mode="json", exclude_defaults=True))
+
+
+class Model(Strict):
+    """A timm registry name with its arguments, or a model of a hub.
+
+    `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), or say where
+    timm finds the model (``hf-hub:<user>/<name>@<revision>``, ``local-dir:<folder>``). `pretrained`
+    loads the weights of that name, or others of ``configs/weights.yaml``. `weights_from` is written
+    as the name of a recipe and resolved to its run's folder, whose hash then counts in this
+    recipe's own.
+    """
+
+    name: str
+    args: dict[str, Any] = {}
+    pretrained: bool | str = Field(
+        False, description="load published weights: those of the model's name, or of this one"
+    )
+    weights_from: str | None = Field(
+        None, description="the paper's run whose weights of the same seed training starts from"
+    )
+    drop_path_rule: Literal["linear", "constant"] = Field(
+        "linear",
+        description="args.drop_path_rate is the last block's, as in timm, or every block's",
+    )
+
+    @model_validator(mode="after")
+    def _has_one_origin(self) -> Model:
+        if self.pretrained and self.weights_from:
+            raise ValueError("pretrained and weights_from are two origins of weights: keep one")
+        return self
+
+    @property
+    def published(self) -> str | None:
+        """Name of the published weights that training starts from; timm keeps those of a hub."""
+        if isinstance(self.pretrained, str):
+            return self.pretrained
+        return self.name if self.pretrained and not self.name.startswith(HUBS) else None
+
+
+class Data(Strict):
+    """The dataset and what turns one of its images into a tensor at evaluation."""
+
+    dataset: str
+    version: PositiveInt = 1
+    image_size: PositiveInt = 224
+    normalization: Literal["dataset", "inception", "none"] = Field(
+        "dataset",
+        description="the dataset's own mean and std, or 0.5 and 0.5 for each channel; none leaves "
+        "pixels in [0, 1]",
+    )
+    interpolation: Literal["bicubic", "bilinear", "nearest"] = "bicubic"
+    crop_pct: float = Field(0.875, gt=0, le=1, description="evaluation: resize to size / crop_pct")
+    crop_mode: Literal["center", "squash"] = Field(
+        "center", description="evaluation: resize the short side, or both and lose the proportions"
+    )
+    shuffle_labels: bool = Field(
+        False, description="a control: training images get each other's labels, drawn by the seed"
+    )
+
+
+class Augmentation(Strict):
+    """Training-time transforms, in timm's vocabulary (`timm.data.create_transform`, `Mixup`)."""
+
+    crop: Literal["random_resized", "center", "random"] = Field(
+        "random_resized",
+        description="'center' augments the evaluation view, 'random' crops it at its own size",
+    )
+    crop_padding: int = Field(
+        4, ge=0, description="crop 'random': so many black pixels on each side"
+    )
+    crop_step: PositiveInt = Field(1, description="crop 'random': pixels from a place to the next")
+    crop_count: PositiveInt = Field(1, description="crop 'random': so many, each of the one before")
+    resize_last: bool = Field(
+        False,
+        description="auto_augment, then crop 'random', then flips act on the stored image, which "
+        "is resized after them",
+    )
+    scale: tuple[Fraction, Fraction] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    hflip: float = Field(0.5, ge=0, le=1)
+    vflip: float = Field(0.0, ge=0, le=1)
+    color_jitter: float = Field(0.0, ge=0)
+    auto_augment: str | None = None
+    auto_augment_spatial: bool = Field(
+        True, description="RandAugment may rotate, shear and translate too"
+    )
+    erase_prob: float = Field(0.0, ge=0, le=1)
+    erase_mode: Literal["pixel", "rand", "const"] = "pixel"
+    erase_count: PositiveInt = 1
+    erase_scale: tuple[Fraction, Fraction] = Field(
+        (0.02, 1 / 3), description="share of the image that is erased, from and to"
+    )
+    circular_shift: int = Field(0, ge=0, description="roll by up to so many pixels on each axis")
+    mixup: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
+    cutmix: float = Field(0.0, ge=0, description="alpha of the Beta distribution; 0 is off")
+    mix_prob: float = Field(1.0, ge=0, le=1)
+    mix_switch_prob: float = Field(0.5, ge=0, le=1)
+    repeats: PositiveInt = Field(
+        1,
+        description="repeated augmentation: views of an image in a batch; epochs keep their size",
+    )
+
+    @model_validator(mode="after")
+    def _has_operations_to_restrict(self) -> Augmentation:
+        policy = self.auto_augment or ""
+        if not self.auto_augment_spatial and (not policy.startswith("rand-") or "-t" in policy):
+            raise ValueError(
+                "auto_augment_spatial: false needs an unweighted auto_augment: rand-...; "
+                "set that too"
+            )
+        return self
+
+
+class Optimizer(Strict):
+    """Arguments of `timm.optim.create_optimizer_v2`; `lr` is the peak, for the global batch."""
+
+    name: str = "adamw"
+    lr: PositiveFloat
+    weight_decay: float = Field(0.05, ge=0)
+    betas: tuple[float, float] | None = None
+    eps: PositiveFloat | None = None
+    momentum: float = 0.9
+    layer_decay: float | None = None
+    group_lr: dict[str, PositiveFloat] = Field(
+        {}, description="peak rates by patterns of parameters' names; the last that matches counts"
+    )
+    clip_grad: PositiveFloat | None = Field(None, description="maximum global gradient norm")
+    trust_ratio: Literal["representation", "weight"] = Field(
+        "representation",
+        description="LAMB's: one for each irreducible representation, or for each weight, which "
+        "in equivariant layers stacks several",
+    )
+
+    @model_validator(mode="after")
+    def _lamb_alone_has_trust_ratios(self) -> Optimizer:
+        if self.trust_ratio != "representation" and self.name != "lamb":
+            raise ValueError(
+                f"trust_ratio is of the optimizer lamb, and name is '{self.name}': leave it out"
+            )
+        return self
+
+
+class Schedule(Strict):
+    """Learning rate over epochs, updated every step. Zero epochs: weights are used as they come."""
+
+    epochs: int = Field(ge=0)
+    name: Literal["cosine", "constant"] = "cosine"
+    warmup_epochs: NonNegativeInt | NonNegativeFloat = 0
+    warmup_lr: float = Field(1e-6, ge=0)
+    min_lr: float = Field(0.0, ge=0)
+
+    @model_validator(mode="after")
+    def _warmup_fits(self) -> Schedule:
+        if self.epochs and self.warmup_epochs >= self.epochs:
+            raise ValueError(f"warmup_epochs must be below epochs ({self.epochs})")
+        return self
+
+
+class Whole(Strict):
+    """`size` images make one optimiser step, in equal shares of the devices."""
+
+    size: PositiveInt
+
+    @property
+    def parts(self) -> int:
+        """Equal parts of a step, of which each device takes as many."""
+        return self.size
+
+    def share(self, devices: int) -> int:
+        """Return how many parts of a step each of `devices` takes.
+
+        Raises VitrailError if they cannot share them equally.
+        """
+        if self.parts % devices:
+            working = [str(n) for n in range(1, self.parts + 1) if self.parts % n == 0]
+            raise VitrailError(
+                f"{self} makes {self.parts} per step, which {devices} devices cannot share "
+                f"equally: use {' or '.join(working)} devices"
+            )
+        return self.parts // devices
+
+    def __str__(self) -> str:
+        """Name the fields and what the parts are."""
+        return f"batch.size {self.size}"
+
+
+class Batch(Whole):
+    """`size` images make one optimiser step, in micro-batches of `micro` images.
+
+    The micro-batch is the unit of randomness (Mixup draws once for each, dropout likewise), so it
+    belongs to the recipe: devices then only decide how many of them run at a time.
+    """
+
+    micro: PositiveInt
+    drop_last: bool = Field(
+        True, description="leave out an epoch's last batch where it is short; else it is a step too"
+    )
+
+    @model_validator(mode="after")
+    def _divides(self) -> Batch:
+        if self.size % self.micro:
+            raise ValueError(f"size must be a multiple of micro ({self.micro})")
+        return self
+
+    @property
+    def parts(self) -> int:
+        """The micro-batches of a step."""
+        return self.size // self.micro
+
+    def __str__(self) -> str:
+        """As `Whole`."""
+        return f"batch.size {self.size} in micro-batches of {self.micro}"
+
+
+OF_TIMM = """```python
+import vitrail.models, timm
+
+model = timm.create_model("{source}", pretrained=True)
+```"""
+
+
+class TimmTraining(Training):
+    """What the trainings of timm's models on images have in common."""
+
+    builder: ClassVar[str] = "vitrail.factory"
+    library: ClassVar[str] = "timm"
+    usage: ClassVar[str] = OF_TIMM
+
+    if TYPE_CHECKING:
+        model: Model
+        data: Data
+        batch: Batch
+
+    def at_size(self, factor: float) -> Self:
+        """As `Training.at_size`; the side is rounded to a pixel."""
+        if factor == 1:
+            return self
+        side = round(factor * self.data.image_size)
+        data = self.data.model_copy(update={"image_size": side})
+        model = self.model.model_copy(update={"args": {**self.model.args, "img_size": side}})
+        return self.model_copy(update={"data": data, "model": model})
+
+
+class EpochTraining(TimmTraining):
+    """A training over epochs of a dataset, by timm's optimisers and schedules."""
+
+    score: ClassVar[tuple[str, str]] = ("vitrail.measures.accuracy:accuracy", "top1")
+
+    task: str
+    model: Model
+    data: Data
+    augmentation: Augmentation = Augmentation()
+    optimizer: Optimizer
+    schedule: Schedule
+    batch: Batch
+    precision: Literal["fp32", "bf16", "fp16"] = "fp32"
+
+    def longer(self, factor: int) -> Self:
+        """As `Training.longer`."""
+        schedule = self.schedule
+        stretched = {name: factor * getattr(schedule, name) for name in ("epochs", "warmup_epochs")}
+        return self._with({"schedule": stretched})
+
+    def steps(self, train_images: int) -> int:
+        """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
+        batch = self.batch
+        return self.schedule.epochs * steps_per_epoch(train_images, batch.size, batch.drop_last)
+
+    def images(self, train_images: int) -> int:
+        """Epochs x images."""
+        return self.schedule.epochs * train_images
+
+
+def placed_at(path: Sequence[str], value: Any) -> dict[str, Any]:
+    """Return nested dictionaries in which `value` stands under the keys of `path`."""
+    for key in reversed(path):
+        value = {key: value}
+    nested: dict[str, Any] = value
+    return nested
+
+
+def canonical_json(value: Any) -> str:
+    """Return the one JSON text of plain data: sorted keys, no spaces."""
+    return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
+
+
+def short_hash(value: Any) -> str:
+    """First eight hex digits of the SHA-256 of the canonical JSON of `value`."""
+    return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:8]

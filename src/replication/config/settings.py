@@ -1,0 +1,143 @@
+"""Settings of the workflow, and the scales: values in place of the papers' own.
+
+No code asks what scale it is; it only reads these values.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic.json_schema import SkipJsonSchema
+
+from replication.config.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
+from vitrail.errors import require_known
+
+Step = Literal["train", "evaluate", "benchmark"]
+
+
+def _as_folder(path: Any) -> Any:
+    if path in (None, ""):
+        raise ValueError("name a folder")
+    if not isinstance(path, str):
+        return path  # which pydantic refuses
+    folder = os.path.expanduser(path)
+    if folder.startswith(("-", "~")) or {"{", "}"} & {*folder}:
+        raise ValueError("name a folder without braces, whose name begins with no hyphen or tilde")
+    return folder
+
+
+# A folder of the workflow: "~" is the user's home. A hyphen at the start would be taken for an
+# option of a command, and braces for a wildcard of Snakemake.
+Folder = Annotated[str, BeforeValidator(_as_folder)]
+
+
+class Settings(Strict):
+    """``configs/default.yaml``: what one may change with ``snakemake --config key=value``."""
+
+    scale: str = Field("laptop", description="overlay of values: a file of configs/scales/")
+    lead_paper: str = Field("shift", description="the paper whose targets also go by tableN, figN")
+    data_root: Folder = Field("data", description="datasets and pretrained weights")
+    runs_root: Folder = Field("runs", description="checkpoints, logs, weights, measurements")
+    results_root: Folder = Field("results", description="tables, figures, reports")
+    retrain: Literal["never", "changed"] = Field(
+        "never", description="changed: train anew the runs that other code has trained"
+    )
+    extensions: bool | None = Field(
+        None, description="whether rows that the papers lack are run; null: as the scale has it"
+    )
+    allocation: bool = Field(
+        False, description="snakemake runs in a SLURM allocation, and starts its steps by srun"
+    )
+
+
+class Resources(Strict):
+    """What one node of the plan asks of the scheduler: so many machines, and so much of each."""
+
+    nodes: PositiveInt = Field(1, description="of a training, which shares its steps among them")
+    gpus: NonNegativeInt = 0
+    threads: PositiveInt = 1
+    mem_mb: PositiveInt = 2000
+    runtime: PositiveInt = Field(30, description="minutes, at most what the partition allows")
+
+    @property
+    def devices(self) -> int:
+        """The GPUs of a job, or the one CPU of a job that has none."""
+        return self.nodes * max(1, self.gpus)
+
+
+class RunSettings(Strict):
+    """How often a recipe is run, how its trainings are watched, and what its nodes ask for."""
+
+    seeds: PositiveInt = Field(
+        1, description="runs of each recipe, seeded by one number after the other"
+    )
+    seeds_per_training: PositiveInt = Field(1, description="runs that one training does in turn")
+    validate_every: PositiveInt | None = Field(
+        None,
+        description="epochs between validations of a classifier or a segmenter in training; they "
+        "change no bit of its weights",
+    )
+    resources: dict[Step, Resources] = {}
+
+    def with_deltas(self, deltas: Iterable[RunSettings]) -> RunSettings:
+        """Return these settings with what `deltas` set laid over them, in their order."""
+        own = set(RunSettings.model_fields)
+        written = (
+            settings.model_dump(include=own, exclude_unset=True) for settings in (self, *deltas)
+        )
+        return RunSettings.model_validate(merge({}, *written))
+
+    def resources_of(self, step: Step) -> Resources:
+        """Return what a node of this step asks for."""
+        return self.resources.get(step, Resources())
+
+
+class Scale(RunSettings):
+    """``configs/scales/<name>.yaml``: what a scale is for every paper."""
+
+    extends: str | None = Field(None, description="the scale whose values these are laid over")
+    name: SkipJsonSchema[str]
+    description: str
+    device: Literal["cpu", "cuda"]
+    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
+    checkpoint_minutes: PositiveFloat = 10
+    extensions: bool = Field(
+        True, description="whether recipes of rows that the papers lack (`ours`) are run"
+    )
+    first_seed: NonNegativeInt = Field(
+        0, description="of the runs: a scale that begins elsewhere draws what no other has seen"
+    )
+    datasets: StandIns = Field(
+        {},
+        description="dataset -> the one that stands in for it; null: this scale does not have "
+        "these images, and what is measured on them is not run",
+    )
+
+
+def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
+    """Read ``configs/default.yaml`` and lay `overrides` over it."""
+    path = root / "configs" / "default.yaml"
+    return parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
+
+
+def snakemake_command(target: str, *options: str, config: Iterable[str]) -> str:
+    """Write the command that makes a target; `config` are its settings, each ``key=value``."""
+    settings = ["--config", *config] if config else []
+    return shlex.join(["snakemake", target, *options, *settings])
+
+
+def known_scales(root: Path) -> list[str]:
+    """Return the names of all scales; a file called ``_x.yaml`` is there only to be extended."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
+
+
+def load_scale(root: Path, name: str) -> Scale:
+    """Read a scale behind those that it extends; raises VitrailError if one is missing or wrong."""
+    require_known("scale", name, known_scales(root))
+    path = root / "configs" / "scales" / f"{name}.yaml"
+    return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

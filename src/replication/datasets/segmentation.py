@@ -1,0 +1,102 @@
+"""ADE20K, Cityscapes, LoveDA and VOC 2012: datasets of one mask per image.
+
+Masks are read as MMSegmentation reads them: 255 is ignored, and where zero means unlabelled it
+becomes 255 and the classes count from zero (`reduce_zero_label`).
+"""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+from torch.utils.data import Dataset
+
+from vitrail.errors import VitrailError
+from vitrail.images.decoding import IGNORED, read_image, read_mask
+from vitrail.images.opening import stems
+
+if TYPE_CHECKING:
+    from replication.config.datasets import DatasetInfo
+    from vitrail.images.opening import Split
+
+ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
+
+
+class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
+    """Images in one folder and their masks in another, in the order of their names."""
+
+    def __init__(
+        self,
+        images: Path,
+        masks: Path,
+        img_suffix: str = ".jpg",
+        seg_map_suffix: str = ".png",
+        reduce_zero_label: bool = True,
+    ):
+        names = sorted(stems(images, img_suffix))
+        self.images = [images / f"{name}{img_suffix}" for name in names]
+        self.masks = [masks / f"{name}{seg_map_suffix}" for name in names]
+        self.reduce_zero_label = reduce_zero_label
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
+        """Return an RGB image and its mask, (H, W) uint8 with 255 where it is to be ignored."""
+        image, mask = read_image(self.images[index]), read_mask(self.masks[index])
+        if mask.shape != (image.height, image.width):
+            raise VitrailError(
+                f"mask {self.masks[index]} is {mask.shape[1]}x{mask.shape[0]} pixels, its image "
+                f"{image.width}x{image.height}; restore them"
+            )
+        if self.reduce_zero_label:
+            mask -= 1  # zero becomes 255 by itself
+            mask[mask == IGNORED - 1] = IGNORED  # what was 255 stays so
+        return image, mask
+
+
+def ade20k(folder: Path, split: Split) -> MaskedImages:
+    """Open ADE20K (Zhou et al., 2017) as released for the scene parsing challenge of 2016."""
+    name, released = ADE_FOLDERS[split], folder / "ADEChallengeData2016"
+    return MaskedImages(released / "images" / name, released / "annotations" / name)
+
+
+def cityscapes(folder: Path, split: Split) -> MaskedImages:
+    """Open Cityscapes (Cordts et al., 2016): fine annotations, 19 classes by their train ids."""
+    return MaskedImages(
+        folder / "leftImg8bit" / split,
+        folder / "gtFine" / split,
+        img_suffix="_leftImg8bit.png",
+        seg_map_suffix="_gtFine_labelTrainIds.png",
+        reduce_zero_label=False,
+    )
+
+
+def loveda(folder: Path, split: Split) -> MaskedImages:
+    """Open LoveDA (Wang et al., 2021), urban and rural scenes together."""
+    return MaskedImages(folder / "img_dir" / split, folder / "ann_dir" / split, img_suffix=".png")
+
+
+def voc2012(folder: Path, split: Split) -> MaskedImages:
+    """Open Pascal VOC 2012 (Everingham et al.): 20 classes of objects and the background."""
+    images, masks = folder / "images" / split, folder / "masks" / split
+    return MaskedImages(images, masks, reduce_zero_label=False)
+
+
+def arrange_loveda(info: DatasetInfo, folder: Path, output: Path) -> None:
+    """Move ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}`` of LoveDA's archives.
+
+    MMSegmentation looks for ``{img_dir,ann_dir}/{train,val}``, here in `output`. No two images have
+    the same name.
+    """
+    for split in ("train", "val"):
+        unpacked = folder / split.title()
+        for place, target in (("images_png", "img_dir"), ("masks_png", "ann_dir")):
+            into = output / target / split
+            into.mkdir(parents=True)
+            for file in unpacked.glob(f"*/{place}/*.png"):
+                file.rename(into / file.name)
+        shutil.rmtree(unpacked)

@@ -1,0 +1,132 @@
+"""Taking a measurement: its function on each seed's trained model, on a recipe, or on nothing."""
+
+from __future__ import annotations
+
+import inspect
+import time
+from collections.abc import Callable
+from typing import Any
+
+from replication.config.recipe import EpochTraining, short_hash
+from replication.datasets.verify import check_layout
+from replication.jobs.run_weights import require_own_weights
+from replication.plan.code_digest import measurement_code
+from replication.records.nodes import MeasurementNode
+from replication.training.engine import builder_of
+from replication.training.model import load_weights
+from vitrail import recipes
+from vitrail.errors import VitrailError
+from vitrail.factory import torch_device
+from vitrail.images.opening import opened_once, splits_by_seed
+from vitrail.measures.context import Context, Described, Trained, without_tf32
+from vitrail.measures.kept import keeping
+from vitrail.naming import import_function
+from vitrail.provenance import provenance
+
+ON = {Described.__name__: "recipe", Trained.__name__: "run"}
+PROTOCOLS: dict[str, Any] = {
+    protocol.__name__: protocol
+    for protocol in (
+        recipes.AugmentedRecipe,
+        recipes.DINOv2Recipe,
+        recipes.ModelRecipe,
+        recipes.ViewRecipe,
+    )
+}
+
+
+def take(node: MeasurementNode) -> dict[str, Any]:
+    """Take a measurement on all its seeds; return the outcome of its node.
+
+    If an earlier attempt was killed, continue from the rows that it stored beside the weights, and
+    use features that other measurements stored there.
+
+    Returns:
+        ``values`` of each seed; ``drawn_by_seed``, whether each seed was judged on images of its
+        own; the digest of the ``code``; the SHA-256 of the ``weights`` of each seed; and
+        ``provenance``: where and when.
+
+    Raises:
+        VitrailError: the node's device is not there, the function does not exist, or a run is not
+            trained or not as its record says.
+    """
+    torch_device(node.device)
+    function = import_function(node.function, "artifacts.yaml")
+    for info in node.reads:
+        check_layout(info, node.data_root)
+    without_tf32()
+    # Before measuring: files may change meanwhile.
+    origin = provenance(node.device, commit=node.commit)
+    code = measurement_code(node.function, node.args, node.recipe, node.reads).digest
+    start = time.monotonic()
+    values, weights = {}, {}
+    with opened_once(), keeping(_kept_under(node, code)):
+        for seed in node.seeds:
+            given = subject(node, seed)
+            _require_wanted(function, given, node)
+            values[str(seed)] = dict(function(given, **node.args))
+            if node.run is not None:
+                trained = require_own_weights(node.run, seed)
+                weights[str(seed)] = trained.outcome["sha256"][str(seed)]
+    measured = node.datasets or node.reads[:1]
+    drawn = bool(measured) and all(map(splits_by_seed, measured))
+    return {
+        "values": values,
+        "drawn_by_seed": drawn,
+        "code": code,
+        "weights": weights,
+        "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},
+    }
+
+
+def _kept_under(node: MeasurementNode, code: str) -> str:
+    """The digest of what decides features besides a measure's own arguments, seed and weights."""
+    shared = {"datasets", "data", "recipe", "device"}
+    decided = {name: value for name, value in node.decided.items() if name in shared}
+    return short_hash([decided, code])
+
+
+def _require_wanted(function: Callable[..., Any], given: Context, node: MeasurementNode) -> None:
+    """Refuse to hand a recipe to a function that is written for a trained model, and the like.
+
+    A function that names no kind of recipe measures what is trained over epochs by timm's parts.
+    """
+    first = next(iter(inspect.signature(function).parameters.values())).annotation
+    wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
+    if wanted not in ON:
+        return
+    if wanted not in {parent.__name__ for parent in type(given).__mro__}:
+        raise VitrailError(
+            f"{node.function} takes a {wanted} and measure '{node.name}' gives it a "
+            f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
+        )
+    recipe = getattr(given, "recipe", None)
+    wanted = kind or EpochTraining.__name__
+    declared = PROTOCOLS.get(wanted)  # by a measure of the library, which asks for attributes
+    named = wanted in {parent.__name__ for parent in type(recipe).__mro__}
+    if not (isinstance(recipe, declared) if declared else named):
+        raise VitrailError(
+            f"{node.function} measures a {wanted} and '{node.name}' is taken on a "
+            f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
+        )
+
+
+def subject(node: MeasurementNode, seed: int) -> Context:
+    """What the function is given: a trained model of one seed, a recipe, or only where it runs.
+
+    Raises:
+        VitrailError: the run is not trained, or its weights are not those that it was trained to.
+    """
+    where = (node.device, node.data_root, seed)
+    context = Context(*where, workers=node.workers, datasets=node.datasets)
+    if node.recipe is None or node.dataset is None:
+        return context
+    described = Described(**vars(context), recipe=node.recipe, info=node.dataset)
+    if node.run is None:
+        return described
+    model = builder_of(node.recipe).build_model(node.recipe, node.dataset.classes)
+    load_weights(model, node.run.weights(seed), node.recipe)
+    facts = require_own_weights(node.run, seed).outcome["facts"][str(seed)]
+    model = model.to(context.device).eval()
+    folder = node.run.seed_folder(seed)
+    return Trained(**vars(described), model=model, folder=folder, facts=facts)

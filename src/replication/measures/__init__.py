@@ -1,0 +1,1 @@
+"""What tables of several papers measure, one module each."""

@@ -1,0 +1,73 @@
+"""A training's hyperparameters as numbers for a table (Nordström et al., Table 6).
+
+The one idea: optimiser, schedule, loss, mixing, transforms and model are built as training builds
+them, and those objects are asked. So a table prints what trains, whatever the recipe is called.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import torch
+from timm.data import Mixup
+from timm.loss import BinaryCrossEntropy
+from timm.optim import Lamb
+from timm.scheduler import CosineLRScheduler
+from torch import nn
+from torch.optim import AdamW
+from torchvision.transforms import ColorJitter
+
+from replication.config.recipes.classification import ClassificationRecipe
+from replication.training.optimizer import build_optimizer, build_scheduler
+from replication.training.step import build_loss, build_mixing
+from vitrail.factory import build_model
+from vitrail.images.transforms import train_transform
+
+if TYPE_CHECKING:
+    from vitrail.measures.context import Described, Values
+
+
+def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
+    """Say how a recipe trains (octic, App. E.1).
+
+    Returns:
+        ``batch_size``, ``lr`` (the peak; `group_lr` is left out), ``weight_decay``, ``epochs``,
+        ``warmup_epochs``, ``thousand_images`` (the training split), ``drop_path`` (the highest rate
+        of a block), ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and ``cutmix`` (alpha),
+        ``color_jitter``; ``lamb``, ``adamw``, ``cosine``, ``binary_cross_entropy``,
+        ``repeated_augmentation`` as 1 or 0.
+
+    Raises:
+        VitrailError: there is no such model or optimiser, or it refuses its arguments.
+    """
+    recipe, info = described.recipe, described.info
+    with torch.device("meta"):
+        model: Any = build_model(recipe, info.classes)
+    # A layer stands for the model: some optimisers refuse meta tensors, and it has no `group_lr`.
+    plain = recipe.optimizer.model_copy(update={"group_lr": {}})
+    optimizer = build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
+    scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
+    mixing: Any = build_mixing(recipe, info.classes)
+    mixed = isinstance(mixing, Mixup)
+    steps = train_transform(recipe, info).transforms
+    # Brightness, as contrast and saturation, is changed by up to so much.
+    jitters = [step for step in steps if isinstance(step, ColorJitter)]
+    return {
+        "batch_size": recipe.batch.size,
+        "lamb": int(isinstance(optimizer, Lamb)),
+        "adamw": int(type(optimizer) is AdamW),
+        "lr": max(group["initial_lr"] for group in optimizer.param_groups),
+        "cosine": int(isinstance(scheduler, CosineLRScheduler)),
+        "weight_decay": max(group["weight_decay"] for group in optimizer.param_groups),
+        "epochs": recipe.schedule.epochs,
+        "thousand_images": info.train_images / 1000,
+        "warmup_epochs": getattr(scheduler, "warmup_t", 0),
+        "drop_path": max(getattr(module, "drop_prob", 0.0) for module in model.modules()),
+        "repeats": recipe.augmentation.repeats,
+        "repeated_augmentation": int(recipe.augmentation.repeats > 1),
+        "clip_grad": recipe.optimizer.clip_grad or 0,
+        "mixup": mixing.mixup_alpha if mixed else 0,
+        "cutmix": mixing.cutmix_alpha if mixed else 0,
+        "color_jitter": round(jitters[0].brightness[1] - 1, 6) if jitters else 0.0,
+        "binary_cross_entropy": int(isinstance(build_loss(recipe), BinaryCrossEntropy)),
+    }

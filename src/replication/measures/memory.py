@@ -1,0 +1,133 @@
+"""Peak memory of training and of inference (shift, Sec. A2.3, Table A1).
+
+The one idea: every number comes from a process of its own, which does nothing else. It is what the
+paper reports, the peak that torch's allocator has handed out (allocated) and has taken from the
+device (reserved). On a CPU torch does not count, so there is no number:
+`replication.measures.live_tensors` counts what a GPU would hand out, without one.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from multiprocessing import get_context
+from typing import Any, Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.errors import VitrailError
+from vitrail.factory import Precision, autocast
+from vitrail.measures.architecture import Architecture, architectures, comparisons
+from vitrail.measures.context import Context, Values, out_of_memory, without_tf32
+
+Phase = Literal["training", "inference"]
+
+QUANTITIES = ("allocated", "reserved")
+MIB = 2**20
+STEPS = 2
+"""Training steps; the second holds the optimiser's state beside the activations."""
+
+
+def memory(
+    context: Context,
+    models: Mapping[str, Mapping[str, Any]],
+    pairs: Mapping[str, str | Sequence[str]] | None = None,
+    batch_size: int = 64,
+    phases: Sequence[Phase] = get_args(Phase),
+    precision: Precision = "fp32",
+    compile: bool = False,
+) -> Values:
+    """Measure the peak memory of untrained models on noise.
+
+    The arguments are those of `replication.measures.throughput.throughput`, and `phases`: those
+    that are measured; the numbers of others are None.
+
+    Returns:
+        ``batch_size``, ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
+        ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher, and ``.../gain``,
+        how many times as much the partner takes. Phases are ``training`` (forward, backward, AdamW)
+        and ``inference``, quantities ``allocated`` and ``reserved``. On a CPU all are None, and
+        nothing is run.
+
+    Raises:
+        VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
+            the memory does not suffice.
+    """
+    compared = comparisons(pairs, models)
+    values: dict[str, float | None] = {"batch_size": batch_size}
+    measured = phases if torch.device(context.device).type == "cuda" else ()
+    for label, architecture in architectures(models).items():
+        for phase in get_args(Phase):
+            task = (architecture, phase, batch_size, context, precision, compile)
+            peaks = _in_a_fresh_process(*task) if phase in measured else {}
+            values |= {f"{label}/{phase}/{name}": peaks.get(name) for name in QUANTITIES}
+    kinds = [f"{phase}/{quantity}" for phase in get_args(Phase) for quantity in QUANTITIES]
+    for (label, plain, end), kind in itertools.product(compared, kinds):
+        before, after = (values[f"{name}/{kind}"] for name in (plain, label))
+        gain = before / after if before and after else None
+        values[f"{label}/{kind}/gain{end}"] = gain
+        values[f"{label}/{kind}/change{end}"] = 100 * (1 / gain - 1) if gain else None
+    return values
+
+
+def _in_a_fresh_process(
+    architecture: Architecture, phase: Phase, batch_size: int, *settings: Any
+) -> dict[str, float]:
+    fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
+    fresh.set_forkserver_preload([__name__])
+    with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
+        try:
+            return pool.submit(peak, architecture, phase, batch_size, *settings).result()
+        except (BrokenProcessPool, RuntimeError, MemoryError) as error:
+            if not isinstance(error, BrokenProcessPool) and not out_of_memory(error):
+                raise
+            raise VitrailError(
+                f"the {phase} of '{architecture.name}' with {batch_size} images did not come to "
+                "its end, most likely for want of memory; lower the measure's batch_size"
+            ) from None
+
+
+def peak(
+    architecture: Architecture,
+    phase: Phase,
+    batch_size: int,
+    context: Context,
+    precision: Precision = "fp32",
+    compile: bool = False,
+) -> dict[str, float]:
+    """Run a phase on a GPU and return `QUANTITIES`, in MiB. It is meant for a process of its own.
+
+    Raises:
+        VitrailError: the model cannot be built.
+    """
+    without_tf32()
+    device, seed = context.device, context.seed
+    model = architecture.build(seed)
+    images = architecture.images(batch_size, model, seed).to(device)
+    model = model.to(device)
+    if compile:
+        model.compile()
+    with autocast(device, precision):
+        run(model, images, phase)
+    counted = (torch.cuda.max_memory_allocated(device), torch.cuda.max_memory_reserved(device))
+    return dict(zip(QUANTITIES, (count / MIB for count in counted), strict=True))
+
+
+def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
+    """Take `STEPS` training steps with AdamW, or one forward pass."""
+    if phase == "inference":
+        with torch.no_grad():
+            model.eval()(images)
+        return
+    model.train()
+    fused = not images.is_meta  # as training does; the meta device has no fused AdamW
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        logits = model(images)
+        labels = torch.zeros(len(logits), dtype=torch.long, device=logits.device)
+        nn.functional.cross_entropy(logits, labels).backward()
+        optimizer.step()

@@ -1,0 +1,104 @@
+"""What training and evaluation really do to an image, as numbers for a table of preprocessing.
+
+The one idea: the transforms are built as training and evaluation build them, and the objects that
+then process images are asked, not the recipe. So a table can only print what runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from timm.data.auto_augment import RandAugment
+from timm.data.random_erasing import RandomErasing
+from timm.data.transforms import MaybeToTensor, RandomResizedCropAndInterpolation
+from torchvision.transforms import CenterCrop, ColorJitter, Normalize, RandomHorizontalFlip, Resize
+
+from vitrail.errors import VitrailError
+from vitrail.images.transforms import CircularShift, eval_transform, train_transform
+from vitrail.measures.context import Described, Values
+
+RANDAUGMENT = (
+    *("randaugment", "randaugment/magnitude", "randaugment/mstd", "randaugment/layers"),
+    *("randaugment/increasing", "randaugment/operations"),
+)
+KEYS = (
+    *(
+        "resize/short",
+        "resize/long",
+        "center_crop",
+        "random_resized_crop",
+        "hflip",
+        "hflip/probability",
+    ),
+    *("color_jitter", *RANDAUGMENT, "normalization"),
+    *("erasing", "erasing/probability", "circular_shift"),
+)
+
+
+def preprocessing(described: Described) -> Values:
+    """Give the keys of `describe` in training, ``"train/<key>"``, and evaluation, ``"eval/<key>"``.
+
+    Source: shift, Sec. A3.1.
+
+    Raises:
+        VitrailError: the training uses a transform that no key stands for.
+    """
+    recipe, info = described.recipe, described.info
+    views = {"train": train_transform(recipe, info), "eval": eval_transform(recipe, info)}
+    return {
+        f"{view}/{key}": value
+        for view, transform in views.items()
+        for key, value in describe(transform.transforms).items()
+    }
+
+
+def describe(steps: Iterable[object]) -> dict[str, float]:
+    """Say what a sequence of transforms does.
+
+    Returns:
+        ``resize/short`` and ``resize/long`` (the sides of the resized image, the latter 0 where it
+        follows from the image's shape), ``center_crop``, ``random_resized_crop``,
+        ``circular_shift`` (at most) in pixels; ``hflip``, ``color_jitter``, ``randaugment``,
+        ``normalization``, ``erasing`` as 1 or 0; ``hflip/probability``, ``erasing/probability``;
+        of RandAugment ``/magnitude`` and its standard deviation ``/mstd``, ``/layers``
+        (augmentations of an image), ``/increasing`` (whether severity grows with magnitude in all
+        of them, 1 or 0), ``/operations`` (drawn from). 0 is also what an absent step has.
+
+    Raises:
+        VitrailError: there is a transform that no key stands for.
+    """
+    found: dict[str, float] = dict.fromkeys(KEYS, 0)
+    for step in steps:
+        match step:
+            case Resize(size=int(short)):
+                found["resize/short"] = short
+            case Resize(size=sides):
+                found |= {"resize/short": min(sides), "resize/long": max(sides)}
+            case CenterCrop(size=(side, _)):
+                found["center_crop"] = side
+            case RandomResizedCropAndInterpolation(size=(side, _)):
+                found["random_resized_crop"] = side
+            case RandomHorizontalFlip(p=probability):
+                found |= {"hflip": 1, "hflip/probability": probability}
+            case ColorJitter():
+                found["color_jitter"] = 1
+            case RandAugment(ops=operations, num_layers=layers):
+                first, names = operations[0], {operation.name for operation in operations}
+                increasing = int("ColorIncreasing" in names)
+                numbers = (first.magnitude, first.magnitude_std, layers, increasing, len(names))
+                found |= dict(zip(RANDAUGMENT, (1, *numbers), strict=True))
+            case MaybeToTensor():
+                pass
+            case Normalize():
+                found["normalization"] = 1
+            case RandomErasing(probability=probability):
+                found |= {"erasing": 1, "erasing/probability": probability}
+            case CircularShift(limit=limit):
+                found["circular_shift"] = limit
+            case _:
+                raise VitrailError(
+                    f"the training uses {type(step).__name__}, which the measure 'preprocessing' "
+                    "has no key for; add it to replication/measures/preprocessing.py, or take the "
+                    "recipe from the table"
+                )
+    return found

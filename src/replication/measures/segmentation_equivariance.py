@@ -1,0 +1,58 @@
+"""Equivariance of untrained full-size segmenters on real photographs: a property of any weights.
+
+What `replication.measures.invariance` asks of classifiers, asked of the segmenters of Table 5 of
+shift.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.measures.invariance import as_input, change_under, open_branches
+from replication.measures.segmentation_consistency import logits_of
+from replication.training.segmentation.config import build_model, image_shape
+from vitrail.images.photos import photo_centre, photos
+from vitrail.seeding import seed_everything
+from vitrail.shift.equivariance import random_shifts
+from vitrail.shift.torus import roll_image
+
+if TYPE_CHECKING:
+    from vitrail.measures.context import Described, Values
+
+
+def segmenter_equivariance(
+    described: Described[SegmentationRecipe],
+    shifts: int = 1,
+    decode_head: Mapping[str, Any] | None = None,
+) -> Values:
+    """Shift photographs circularly before a recipe's segmenter without training (shift, Eq. 2).
+
+    The two photographs are scaled to the recipe's crops; each is moved by `shifts` random offsets
+    of its own. `decode_head` is laid over the recipe's. Weights are drawn, not published ones.
+
+    Returns:
+        the keys of `replication.measures.invariance.change_under`, of logits at the size of the
+        image, shifted as the image is; predictions are those of its pixels.
+
+    Raises:
+        VitrailError: the model does not exist or refuses its arguments, or a logit is not finite.
+    """
+    recipe = described.recipe
+    if decode_head:
+        head = {**recipe.model.args.get("decode_head", {}), **decode_head}
+        args = {**recipe.model.args, "decode_head": head}
+        recipe = recipe.model_copy(update={"model": recipe.model.model_copy(update={"args": args})})
+    seed_everything("architecture", described.seed)
+    model = build_model(recipe, described.info.classes).to(described.device).eval()
+    open_branches(model)
+    side = image_shape(recipe)[1]
+    shown = np.stack([photo_centre(name, side) for name in photos()])
+    x = as_input(torch.from_numpy(shown).to(described.device), torch.float32)
+    group = random_shifts(x, shifts, described.seed)._replace(on_output=roll_image)
+    return change_under(partial(logits_of, model), group, x)

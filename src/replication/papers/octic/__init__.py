@@ -1,0 +1,1 @@
+"""The octic paper's measures, figures and training by DINOv2."""

@@ -1,0 +1,1 @@
+"""The position paper's measures and figures."""

@@ -1,0 +1,440 @@
+"""Measures of a trained model: how much position matters to it, and what its embedding has learned.
+
+The one idea: a single sweep of P-SHAP gives all of them. Its logits without permutation give the
+accuracy, its shares the position bias and, where it is known which samples need position,
+the controlled test (position, Sec. 5.1) and the histograms (position, App. D).
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from math import isfinite
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.utils.data import Dataset, Subset
+
+from replication.datasets.placed_images import DEPENDENT, ORIGINALS, PlacedImages, original_of
+from replication.papers.position.estimators import bias_of_few
+from vitrail.errors import VitrailError
+from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
+from vitrail.images.opening import build
+from vitrail.images.transforms import eval_transform
+from vitrail.measures.context import Context, Described, Trained, Values, passes
+from vitrail.measures.permutable import Permutable, permutable
+from vitrail.measures.position_shap.paired import paired
+from vitrail.measures.position_shap.shapley import PositionShap
+from vitrail.measures.position_shap.sweep import default_permutations, sweep
+from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrail.position.embeddings.rope import RoPE
+from vitrail.scores import BY_IMAGE, pack
+from vitrail.seeding import derive
+
+CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
+"""Of a Position dataset: those that depend on position, and the originals that do not."""
+
+
+@passes(lambda given: 1 + (given["permutations"] or default_permutations(given["images"] or 0)))
+def position_bias(
+    trained: Trained,
+    permutations: int | None = None,
+    batch_size: int = 128,
+    images: int | None = None,
+) -> Values:
+    """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
+
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. P-SHAP is that of a `sweep` over the validation
+    split. `permutations` is K, for each sample, by default `default_permutations`; `images` is how
+    many are used, spread evenly over the split; None is all.
+
+    Returns:
+        What `summary` and `learned` return.
+
+    Raises:
+        VitrailError: as `sweep`, or the model's positions cannot be permuted.
+    """
+    result = _sweep(trained, validation(trained, images), permutations, batch_size)
+    return {**summary(result), **learned(trained.model)}
+
+
+@passes(lambda given: 3 + given["batch_size"] / 2)
+def paired_bias(trained: Trained, batch_size: int = 32, images: int | None = None) -> Values:
+    """Measure P-SHAP by the paper's protocol: half a batch is the background of the other half.
+
+    Source: position, App. E. `images` are as in `position_bias`.
+
+    Returns:
+        ``p_shap``, the mean over correctly classified samples, None if there is none.
+
+    Raises:
+        VitrailError: as `paired`, or the model's positions cannot be permuted.
+    """
+    result = paired(
+        permutable(trained.model),
+        transformed(trained, validation(trained, images)),
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+    )
+    return {"p_shap": result.mean if result.correct.any() else None}
+
+
+def summary(result: PositionShap) -> dict[str, Any]:
+    """Return what a sweep says of a model.
+
+    Returns:
+        ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
+        and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
+        ``interaction``, the `mean_interaction` of position and image, None where it is not defined;
+        ``images`` and ``passes_per_sample``; ``top1 by image``.
+    """
+    right = result.values[result.correct]
+    low, high = result.interval if result.interval and len(right) else (None, None)
+    return {
+        "top1": 100 * result.correct.double().mean().item(),
+        "top1" + BY_IMAGE: pack(result.correct.int().tolist()),
+        "p_shap": result.mean if len(right) else None,
+        "ci_low": low,
+        "ci_high": high,
+        "interaction": result.mean_interaction if isfinite(result.mean_interaction) else None,
+        "std": right.std().item() if len(right) > 1 else None,
+        "images": len(result.values),
+        "passes_per_sample": result.passes_per_sample,
+    }
+
+
+def learned(model: nn.Module) -> dict[str, Any]:
+    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+
+    Source: position, App. I.
+
+    Returns:
+        Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
+        ``gamma/layers``, one of Auto-APE and one for each layer of Auto-RoPE. Of RoPE and Auto-RoPE
+        ``angle``, by how many radians a pair of channels turns from a patch to the next along the
+        direction of its frequency, the factor included: the mean of ``|gamma theta|`` over layers,
+        heads and pairs; and ``angle/layers``, for each layer.
+    """
+    embedding = getattr(model, "pos_embed", None)
+    values: dict[str, Any] = {}
+    with torch.no_grad():
+        if isinstance(embedding, AutoPE | AutoRoPE):
+            gamma = embedding.gamma.double().flatten()
+            values |= {
+                "gamma": gamma.abs().mean().item(),
+                "gamma/signed": gamma.mean().item(),
+                "gamma/layers": gamma.tolist(),
+            }
+        if isinstance(embedding, RoPE):
+            # The length of (x, y) does not depend on how a head's random axes are rotated; each of
+            # the two does.
+            angles = [
+                embedding.effective_frequencies(layer).double().norm(dim=0).mean().item()
+                for layer in range(embedding.layout.depth)
+            ]
+            values |= {"angle": statistics.fmean(angles), "angle/layers": angles}
+    return values
+
+
+@passes(lambda given: sum(1 + count for count in given["permutations"]))
+def controlled_test(
+    trained: Trained,
+    permutations: Sequence[int] = (1, 4),
+    bins: int = 40,
+    batch_size: int = 128,
+    images: int | None = None,
+) -> Values:
+    """Test whether samples that depend on position score higher (position, Sec. 5.1, App. D).
+
+    Permutations are K of each sweep; the others are as in `position_bias`, and histograms have
+    `bins` over [0, 1].
+
+    Returns:
+        For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
+        ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
+        none), ``k<K>/p_shap``, and ``k<K>/dependent`` and ``k<K>/independent``, the means of plain
+        P-SHAP over all samples of either kind. Of the last K what `position_bias` returns, and for
+        the groups ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``,
+        ``std`` (None where there are too few) and ``histogram``, a number of samples for each bin
+        between ``edges``.
+
+    Raises:
+        VitrailError: the run's dataset is no Position dataset or K is not given, or as
+            `position_bias`.
+    """
+    if not permutations:
+        raise VitrailError("permutations is empty; give K of at least one sweep, such as [1, 4]")
+    chosen = validation(trained, images)
+    placed = require_position_dataset(chosen.dataset, trained)
+    labels = torch.as_tensor(placed.labels)[list(chosen.indices)]
+    dependent = torch.isin(labels, torch.tensor(DEPENDENT))
+    values: dict[str, Any] = {}
+    for count in permutations:
+        result = _sweep(trained, chosen, count, batch_size)
+        right = result.correct
+        first, second = result.values[dependent & right], result.values[~dependent & right]
+        known = len(first) and len(second)
+        values |= {
+            f"k{count}/p_value": greater(result.values[dependent], result.values[~dependent]),
+            f"k{count}/correct/p_value": greater(first, second) if known else None,
+            f"k{count}/p_shap": result.mean if right.any() else None,
+            f"k{count}/dependent": result.values[dependent].mean().item(),
+            f"k{count}/independent": result.values[~dependent].mean().item(),
+        }
+    values |= summary(result) | learned(trained.model)
+    values["edges"] = torch.linspace(0, 1, bins + 1, dtype=torch.float64).tolist()
+    for outcome, of_outcome in (("correct", right), ("incorrect", ~right)):
+        for kind, of_kind in (("dependent", dependent), ("independent", ~dependent)):
+            group = result.values[of_outcome & of_kind]
+            values |= {
+                f"{outcome}/{kind}/images": len(group),
+                f"{outcome}/{kind}/mean": group.mean().item() if len(group) else None,
+                f"{outcome}/{kind}/std": group.std().item() if len(group) > 1 else None,
+                f"{outcome}/{kind}/histogram": group.histc(bins, min=0, max=1).int().tolist(),
+            }
+    return values
+
+
+def require_position_dataset(dataset: Any, described: Described) -> PlacedImages:
+    """Return the dataset if half of its classes depend on position.
+
+    Raises:
+        VitrailError: it is another.
+    """
+    if not isinstance(dataset, PlacedImages) or described.info.classes != CLASSES:
+        raise VitrailError(
+            f"which samples of '{described.info.name}' depend on position is not known: give a "
+            "recipe on a Position dataset, such as cifar10-position or pieces-in-corners"
+        )
+    return dataset
+
+
+def _passes_of_estimates(given: Mapping[str, Any]) -> float:
+    """Sweeps (at most, of one that stops) and paired estimates; a reference, and a timed pass."""
+    images, counts = (
+        given["images"],
+        [*given["permutations"], default_permutations(given["images"])],
+    )
+    each = sum(1 + count for count in counts)
+    each += sum(3 + batch / 2 for batch in given["paired_batches"])
+    warm = min(given["batch_size"], images) / images
+    return given["estimates"] * each + 1 + given["reference"] + 1 + warm
+
+
+@passes(_passes_of_estimates)
+def estimator_spread(
+    trained: Trained,
+    estimates: int = 6,
+    permutations: Sequence[int] = (1, 2, 4, 16),
+    half_width: float = 0.005,
+    paired_batches: Sequence[int] = (32,),
+    batch_size: int = 128,
+    images: int | None = None,
+    reference: int = 512,
+) -> Values:
+    """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
+
+    Only the estimators' own random numbers differ between the `estimates`. There is a sweep for
+    each K of `permutations`, one that stops at `half_width` of its interval, and the authors'
+    protocol for each batch size of `paired_batches`, half of which is background; biases are
+    measured against a sweep of K `reference`. The others are as in `position_bias`.
+
+    Returns:
+        For each estimator, ``sweep <K>``, ``stopped`` and ``paired <batch>``: ``<estimator>/mean``
+        and ``/std`` over its estimates; ``/passes``, forward passes for each of the ``images``;
+        ``/cost``, its time over that of plain inference, loading included in both; ``/bias``, by
+        how much it is too high on average (of a sweep over all groups of K of the reference's
+        permutations), and ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of
+        plain inference on all ``images``, and ``reference``, the mean of that sweep.
+
+    Raises:
+        VitrailError: there are fewer than two estimates, no sample is classified correctly, or as
+            `position_bias`.
+    """
+    if estimates < 2:
+        raise VitrailError(f"estimates is {estimates}; a spread needs at least 2")
+    chosen = validation(trained, images)
+    samples, model = transformed(trained, chosen), permutable(trained.model)
+
+    estimators: Mapping[str, Callable[..., PositionShap]] = (
+        {
+            f"sweep {count}": partial(_sweep, trained, chosen, count, batch_size)
+            for count in permutations
+        }
+        | {
+            "stopped": partial(_sweep, trained, chosen, None, batch_size, until=half_width),
+        }
+        | {
+            f"paired {batch}": partial(
+                paired, model, samples, batch_size=batch, device=trained.device
+            )
+            for batch in paired_batches
+        }
+    )
+    seconds = _seconds_of_inference(trained, model, samples, batch_size)
+    truth, biases = bias_of_few(
+        model,
+        samples,
+        permutations,
+        reference=reference,
+        batch_size=batch_size,
+        seed=trained.seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+    bias_of_sweeps = {f"sweep {count}": bias for count, bias in biases.items()}
+    values: dict[str, Any] = {"seconds": seconds, "images": len(samples), "reference": truth}
+    for name, estimate in estimators.items():
+        results = [
+            estimate(seed=derive("P-SHAP estimate", trained.seed, number))
+            for number in range(estimates)
+        ]
+        if not results[0].correct.any():
+            raise VitrailError(
+                f"'{trained.recipe.model.name}' classifies none of {len(samples)} images "
+                "correctly, so its P-SHAP has no spread: train it longer or give more images"
+            )
+        means = [result.mean for result in results]
+        mean = statistics.fmean(means)
+        uncorrected = statistics.fmean(
+            result.values[result.correct].mean().item() for result in results
+        )
+        plain, mended = bias_of_sweeps.get(name, (uncorrected - truth, mean - truth))
+        taken = statistics.fmean(len(result.samples) for result in results)
+        rate = statistics.median(result.samples_per_second for result in results)
+        values |= {
+            f"{name}/mean": mean,
+            f"{name}/std": statistics.stdev(means),
+            f"{name}/bias": mended,
+            f"{name}/bias/plain": plain,
+            f"{name}/passes": results[0].passes_per_sample * taken / len(samples),
+            f"{name}/cost": taken / rate / seconds,
+        }
+    return values
+
+
+def validation(trained: Trained, images: int | None = None) -> Subset[Any]:
+    """So many samples of a run's validation split, spread evenly over it; None is all."""
+    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
+    return Subset(dataset, evenly_spread(len(dataset), images))
+
+
+def transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
+    """Samples as the run's recipe evaluates them."""
+    return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
+
+
+def _sweep(
+    trained: Trained,
+    chosen: Dataset[Any],
+    permutations: int | None,
+    batch_size: int,
+    seed: int | None = None,
+    until: float | None = None,
+) -> PositionShap:
+    """Sweep a run over samples of its dataset, by default with the run's own seed."""
+    return sweep(
+        permutable(trained.model),
+        transformed(trained, chosen),
+        permutations=permutations,
+        until=until,
+        batch_size=batch_size,
+        seed=trained.seed if seed is None else seed,
+        device=trained.device,
+        workers=trained.workers,
+    )
+
+
+def greater(first: Tensor, second: Tensor) -> float:
+    """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
+
+    Return the one-sided p-value in float64 (in float32 one below 1e-45 would be 0); by the null
+    hypothesis both are distributed alike. Raises a VitrailError if one is empty.
+    """
+    if not len(first) or not len(second):
+        sizes = f"{len(first)} against {len(second)} samples"
+        raise VitrailError(
+            f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
+        )
+    from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
+
+    test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
+    return float(test.pvalue)
+
+
+def _seconds_of_inference(
+    trained: Trained, model: Permutable, samples: EvaluationSamples, batch_size: int
+) -> float:
+    """Time one plain pass over the samples, after a first batch that warms up."""
+    with torch.inference_mode():
+        warm, _ = next(iter(eval_loader(samples, batch_size)))
+        model(warm.to(trained.device)).cpu()
+        start = time.perf_counter()
+        for images, _ in eval_loader(samples, batch_size, trained.workers, trained.device):
+            model(images.to(trained.device, non_blocking=True)).cpu()
+    return time.perf_counter() - start
+
+
+def dataset_samples(context: Context, image_size: int, samples: int = 8) -> Values:
+    """Show training samples of the measure's datasets, spread evenly over each (Fig. 1).
+
+    Images are resized to `image_size` pixels a side, as the recipes do.
+
+    Returns:
+        For each dataset, by its place among them, from 0: ``<place>/images``, how many there are to
+        train on; ``<place>/classes``; and ``<place>/pixels``, ``(samples, H, W, 3)`` bytes.
+
+    Raises:
+        VitrailError: a dataset is not there.
+    """
+    values: dict[str, Any] = {}
+    for place, info in enumerate(context.datasets):
+        dataset: Any = build(info, "train", context.data_root, context.seed)
+        shown = [dataset[index][0] for index in evenly_spread(len(dataset), samples)]
+        size = (image_size, image_size)
+        values |= {
+            f"{place}/images": len(dataset),
+            f"{place}/classes": info.classes,
+            f"{place}/pixels": [
+                np.asarray(image.resize(size, Image.Resampling.BILINEAR)).tolist()
+                for image in shown
+            ],
+        }
+    return values
+
+
+def position_samples(described: Described, samples: int = 3) -> Values:
+    """Show training samples of every class of a Position dataset (Fig. 2), the first of each.
+
+    Returns:
+        ``samples``: the number of each class; for each class c ``<c>/original``, which class its
+        content has in the original dataset; ``<c>/dependent``, 1 or 0; ``<c>/images``, how many
+        there are; ``<c>/share``: ``(2, 2)``, percent of them in each corner; ``<c>/content``:
+        ``(s, s, 3)`` bytes of the first one's content; ``<c>/pixels``: ``(n, 2s, 2s, 3)``.
+
+    Raises:
+        VitrailError: the recipe's dataset is no Position dataset, or is not there.
+    """
+    dataset = build(described.info, "train", described.data_root)
+    placed = require_position_dataset(dataset, described)
+    corners = placed.places // placed.places.max()  # (N, 2), row and column
+    values: dict[str, Any] = {"samples": samples}
+    for label in range(CLASSES):
+        own = np.flatnonzero(placed.labels == label)
+        counts = np.zeros((2, 2))
+        np.add.at(counts, tuple(corners[own].T), 1)
+        values |= {
+            f"{label}/original": original_of(label),
+            f"{label}/dependent": int(label in DEPENDENT),
+            f"{label}/images": len(own),
+            f"{label}/share": (100 * counts / len(own)).tolist(),
+            f"{label}/content": placed.images[own[0]].tolist(),
+            f"{label}/pixels": [np.asarray(placed[index][0]).tolist() for index in own[:samples]],
+        }
+    return values

@@ -1,0 +1,1 @@
+"""The shift paper's measures and figures."""

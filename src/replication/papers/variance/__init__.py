@@ -1,0 +1,1 @@
+"""The variance paper's measures and figures."""

@@ -1,0 +1,211 @@
+"""What a number depends on in the code, as one digest.
+
+Counted are the modules that measure, build the model, register what it is made of by name and open
+the dataset, and all that these import (`replication.plan.module_digest`). The source is read,
+nothing is imported. A package decides whether a module counts (`COUNTS`): planning and talking to
+people decide no number. In these packages a module does not count that has a line ``# decides no
+number``.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import hashlib
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from replication.config.datasets import DatasetInfo
+from replication.config.recipe import Training
+from replication.config.recipe_types import AnyRecipe
+from replication.config.source import syntax_tree
+from replication.plan.module_digest import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
+from vitrail.errors import VitrailError, did_you_mean
+from vitrail.naming import HUBS
+
+REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
+RENDERER = "replication.report.tables:render"
+REPORTER = "replication.report.page:write_report"
+
+
+@dataclass(frozen=True)
+class Code:
+    """The code behind a result: functions and models as ``module:name``, and what they import.
+
+    Their order tells what each is for.
+    """
+
+    roots: tuple[str, ...]
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits of the SHA-256 of what the roots, and all that they import, do."""
+        text = "\n".join(map(_reference, self.roots))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def modules(self) -> frozenset[str]:
+        """The modules of the roots, and all that they import, as far as they count."""
+        return closure(map(_module, self.roots))
+
+
+def measurement_code(
+    function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
+) -> Code:
+    """The code that decides what is measured, as it is now.
+
+    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
+    something, trained or not; `datasets` are those whose images it may read.
+    """
+    built = (f"{recipe.builder}:build_model", *_named_in(recipe)) if recipe is not None else ()
+    return Code((function, *_named_in(args), *_openers(datasets), *built))
+
+
+def training_code(recipe: AnyRecipe, dataset: DatasetInfo) -> Code:
+    """The code that trains a recipe on a dataset, as it is now."""
+    return Code((*recipe.code, *_named_in(recipe), *_openers([dataset])))
+
+
+def preparation_code(info: DatasetInfo) -> Code:
+    """The code that makes a dataset's files; none where it is not made."""
+    return Code((info.prepare,) if info.prepare else ())
+
+
+def rendering_code(draw: str | None) -> Code:
+    """The code that renders: what all artifacts share, and a figure's own function."""
+    return Code((RENDERER, draw) if draw else (RENDERER,))
+
+
+def report_code() -> Code:
+    """The code that writes the report of a scale."""
+    return Code((REPORTER,))
+
+
+def require_function(function: str, arguments: Iterable[str], where: str) -> None:
+    """Raise a `VitrailError` unless a module of ours defines a function that takes `arguments`.
+
+    The source is read, nothing is imported. `function` is ``module:function``; what it is called
+    with first is not among the `arguments`; `where` says what names it.
+    """
+    module, _, name = function.partition(":")
+    if module not in modules():
+        hint = did_you_mean(module, modules())
+        raise VitrailError(f"{where}: there is no module '{module}' in src/{hint}")
+    if not counts(module):
+        raise VitrailError(
+            f"{where}: a change of '{module}' would make nothing due; move the function to a "
+            f"module of {', '.join(COUNTS)} without a line '{LEFT_OUT.strip()}'"
+        )
+    defined = _defined_in(module)
+    if name not in defined:
+        hint = did_you_mean(name, defined)
+        raise VitrailError(f"{where}: {module} does not define a function '{name}'{hint}")
+    if (written := defined[name]) is None:
+        return
+    named = [*written.args, *written.kwonlyargs]
+    taken = [argument.arg for argument in (named if written.posonlyargs else named[1:])]
+    for argument in arguments:
+        if argument not in taken and not written.kwarg:
+            hint = did_you_mean(argument, taken)
+            raise VitrailError(f"{where}: {function} takes no argument '{argument}'{hint}")
+
+
+@functools.cache
+def _defined_in(module: str) -> dict[str, ast.arguments | None]:
+    """The functions at the top level of a module, with their arguments.
+
+    Of a function that is assigned, as what another one makes, they are not known: None.
+    """
+    defined: dict[str, ast.arguments | None] = {}
+    for node in syntax_tree(file_of(module)).body:
+        if isinstance(node, ast.FunctionDef):
+            defined[node.name] = node.args
+        elif isinstance(node, ast.Assign):
+            defined |= dict.fromkeys(map(ast.unparse, node.targets))
+        elif isinstance(node, ast.AnnAssign):
+            defined[ast.unparse(node.target)] = None
+    return defined
+
+
+def closure(roots: Iterable[str]) -> frozenset[str]:
+    """Some modules and all that they import, directly or not, as far as they count."""
+    return _closure(frozenset(roots))
+
+
+@functools.cache
+def _closure(roots: frozenset[str]) -> frozenset[str]:
+    found: set[str] = set()
+    waiting = [root for root in roots if root in modules()]
+    while waiting:
+        module = waiting.pop()
+        if module not in found and counts(module):
+            found.add(module)
+            waiting += module_code(module).imports
+    return frozenset(found)
+
+
+@functools.cache
+def _reference(root: str) -> str:
+    """What stands for a root; its name for one that is not there, as `require_function` tells."""
+    module, _, name = root.partition(":")
+    known = module in modules() and counts(module)
+    return module_code(module).reference(name) if known else root
+
+
+@functools.cache
+def registering_modules() -> dict[str, str]:
+    """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
+    found = {}
+    for module, path in sorted(modules().items()):
+        if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
+            found.update(dict.fromkeys(_registered_in(syntax_tree(path)), module))
+    return found
+
+
+def _registered_in(tree: ast.Module) -> Iterator[str]:
+    """The names of the functions and classes at the top level that a decorator registers."""
+    for node in tree.body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef):
+            for decorator in node.decorator_list:
+                if any(word in ast.unparse(decorator) for word in REGISTERING):
+                    yield _registered_name(decorator) or node.name
+
+
+def _registered_name(decorator: ast.expr) -> str | None:
+    """The `name` that a call of a decorator gives, if it does: else the class has its own."""
+    given = {word.arg: word.value for word in getattr(decorator, "keywords", [])}
+    return ast.literal_eval(given["name"]) if "name" in given else None
+
+
+def _named_in(value: Any) -> list[str]:
+    """The models and types of ours that a recipe, or a measure's arguments, name, as roots."""
+    strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
+    if isinstance(value, Training):
+        strings.update(value.names_elsewhere())
+    known = registering_modules()
+    if any(text.startswith(HUBS) for text in strings):  # a model of a hub may be any of ours
+        names = {*known}
+    else:  # a name may carry the tag of its weights, as timm's do
+        names = {text.partition(".")[0] for text in strings} & known.keys()
+    return [f"{known[name]}:{name}" for name in sorted(names)]
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _strings(item)
+
+
+def _openers(datasets: Iterable[DatasetInfo]) -> Iterator[str]:
+    """What opens these datasets: our function, and mmseg's class where it is ours."""
+    for info in datasets:
+        yield info.loader
+        if info.segmentation:
+            yield from _named_in(info.segmentation.type)
+
+
+def _module(root: str) -> str:
+    return root.partition(":")[0]

@@ -1,0 +1,138 @@
+"""Which claims were fixed before their runs began: ``registrations.csv`` in a paper's folder.
+
+``vitrail register`` writes there, for each empirical claim at a scale, a digest of all that decides
+its verdict but the outcome, with the time. A claim whose digest is another by now, or whose models
+began to be trained before that time, is exploratory; the others are confirmatory. The commit of a
+registration is that of its lines.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from replication.config.claims import Claim
+from replication.config.recipe import short_hash
+from vitrail.errors import VitrailError, first_line
+from vitrail.files import write_atomically
+
+if TYPE_CHECKING:
+    from replication.plan.graph import Artifact, Cell
+
+REGISTRATIONS = "registrations.csv"
+
+
+class Registered(NamedTuple):
+    """A claim as it was registered at a scale: when (UTC, ISO 8601), and what decides it."""
+
+    scale: str
+    claim: str
+    registered: str
+    digest: str
+
+
+def read_registrations(folder: Path) -> list[Registered]:
+    """Read the registered claims of a paper at all scales; none where there is no file.
+
+    Raises:
+        VitrailError: the file cannot be read, or has other columns than `Registered`.
+    """
+    path = folder / REGISTRATIONS
+    if not path.is_file():
+        return []
+    try:
+        with path.open(newline="", encoding="utf-8") as file:
+            reader = csv.reader(file, strict=True)
+            if tuple(next(reader, ())) != Registered._fields:
+                raise ValueError(f"its columns are not {', '.join(Registered._fields)}")
+            rows = [Registered._make(row) for row in reader]
+        if cut := [row for row in rows if not all(row)]:
+            raise ValueError(f"a field is empty in the line of claim '{cut[0].claim}'")
+    except (OSError, ValueError, TypeError, csv.Error) as error:
+        raise VitrailError(
+            f"cannot read {path} ({first_line(error)}); restore it with git checkout"
+        ) from None
+    return rows
+
+
+def register(folder: Path, scale: str, digests: Mapping[str, str]) -> list[str]:
+    """Write a paper's claims at a scale; return the ids of those that are new or changed.
+
+    A claim that is there with its digest keeps its time, and one that is not given is left out.
+    """
+    known = read_registrations(folder)
+    before = {row.claim: row for row in known if row.scale == scale}
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    new = [
+        name
+        for name, digest in digests.items()
+        if name not in before or before[name].digest != digest
+    ]
+    rows = [row for row in known if row.scale != scale]
+    rows += [
+        Registered(scale, name, now, digest) if name in new else before[name]
+        for name, digest in digests.items()
+    ]
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([Registered._fields, *rows])
+    write_atomically(folder / REGISTRATIONS, text.getvalue())
+    return new
+
+
+def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str, str] | None:
+    """The time of each claim that has the digest it was registered with.
+
+    None where nothing is registered at the scale.
+
+    Raises:
+        VitrailError: as `read_registrations`.
+    """
+    known = [row for row in read_registrations(folder) if row.scale == scale]
+    if not known:
+        return None
+    return {row.claim: row.registered for row in known if digests.get(row.claim) == row.digest}
+
+
+def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> dict[str, str]:
+    """The digest of each empirical claim: its relation and margin, and what its cells measure.
+
+    That is measure and arguments, seeds, images, and of trained models the recipe. Neither the
+    claim's words nor code count: code is told by the commits of the runs.
+    """
+    return {
+        claim.id: short_hash([_relation(claim), [*map(_measured, cells_of(claim, artifacts))]])
+        for claim in claims
+        if claim.kind == "empirical"
+    }
+
+
+def cells_of(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[Cell]:
+    """The cells of both sides of a claim, in every row that it speaks of."""
+    for operand in claim.operands:
+        if operand.artifact not in artifacts:
+            continue
+        for cell in artifacts[operand.artifact].cells:
+            if operand.text((operand.artifact, cell.row, cell.column)) is not None:
+                yield cell
+
+
+def _relation(claim: Claim) -> dict[str, Any]:
+    fields = {"left", "correlates_with", "relation", "right", "margin"}
+    return claim.model_dump(mode="json", include=fields, exclude_none=True)
+
+
+def _measured(cell: Cell) -> Any:
+    """What decides a cell's number, but for code; None where it is not measured at this scale."""
+    if (measurement := cell.measurement) is None:
+        return None
+    run = measurement.on
+    return {
+        "key": cell.key,
+        **{field: getattr(measurement, field) for field in ("name", "args", "seeds", "datasets")},
+        "recipe": run.recipe.canonical_json() if run else None,
+        "data": run.data if run else None,
+    }

@@ -1,0 +1,365 @@
+"""One paper at one scale: its recipes, how often they run, what its measures are asked.
+
+A recipe is the paper's own, then what the paper's file of the scale lays over it by patterns of
+names, then the dataset that stands in. Every value keeps the file and line that set it.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from replication.config.claims import read_claims
+from replication.config.datasets import DatasetInfo, find
+from replication.config.named import with_values_laid
+from replication.config.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
+from replication.config.recipe import placed_at
+from replication.config.recipe_types import KINDS, AnyRecipe, parse_recipe
+from replication.config.schema import (
+    Placed,
+    StandIns,
+    load,
+    match,
+    matching,
+    merge,
+    parse,
+    place_of,
+    read_with_bases,
+    refuse_unmatched,
+)
+from replication.config.settings import RunSettings, Scale, known_scales, load_scale
+from replication.config.tuning import Searches, Standing, read_found
+from vitrail.errors import VitrailError, did_you_mean, require_known
+
+
+class PaperAtScale:
+    """What a paper's folder says at one scale.
+
+    `recipes` and `claims` are as the paper has them, before any scale; `layers` are the files of
+    the scale, the later laid over the earlier.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        scale: Scale,
+        datasets: Mapping[str, DatasetInfo],
+        root: Path,
+    ) -> None:
+        """Read the files, or raise VitrailError where one is wrong or names what there is not."""
+        self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
+        self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
+        self.searched_path = folder / "searched.csv"
+        written = load(RecipesFile, self.recipes_path)
+        self.recipes, self._ours = written.expand(str(self.recipes_path)), written.ours
+        read = ArtifactsFile.read(self.artifacts_path)
+        artifacts = {
+            name: spec.with_choices(written.axes, f"{self.artifacts_path}, {name}")
+            for name, spec in read.artifacts.items()
+        }
+        self.artifacts_file = read.model_copy(update={"artifacts": artifacts})
+        for name, spec in self.artifacts_file.artifacts.items():
+            spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
+            spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")
+        claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
+        self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
+        self.claims = tuple(
+            claim.model_copy(update={"untested": self._untested(claim.id)}) for claim in claims
+        )
+        self._refuse_unknown_names()
+
+    def _untested(self, claim: str) -> str:
+        """Why models of this scale cannot test a claim; "" if they can."""
+        reasons = [
+            reason
+            for layer in self.layers.values()
+            for patterns, reason in layer.untested.items()
+            if match(claim, patterns)
+        ]
+        return reasons[-1] if reasons else ""
+
+    @property
+    def stand_ins(self) -> StandIns:
+        """Which dataset stands in for another: what the paper says goes before the scale.
+
+        It is None for a dataset whose images the scale does not have.
+        """
+        return _stand_ins(self.scale, self.layers)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def recipe(self, name: str) -> AnyRecipe:
+        """A recipe at this scale; what it starts from goes by its recipe's name.
+
+        Raises VitrailError where there is no such recipe, or it is not valid.
+        """
+        return self._recipe(name, self.values(name))
+
+    def values(self, name: str) -> Placed:
+        """What a recipe is at this scale, with the origin of each value.
+
+        That is what is written of it, and the rate that its search has found.
+        """
+        written = self._written(name)
+        if (found := self.searched_rate(name)) is None:
+            return written
+        place = f"{self.searched_path}: the best of its search"
+        rate = placed_at(KINDS[written["task"]].rate, found)
+        return merge(written, _all_placed(rate, place))
+
+    def _written(self, name: str) -> Placed:
+        """What is written of a recipe at this scale."""
+        written = self._laid(name)
+        dataset, stand_ins = self._dataset(name, written), self.stand_ins
+        if dataset is not None and (here := stand_ins.get(dataset)) is not None:
+            place = place_of(stand_ins, dataset) or ""
+            written = merge(written, {"data": _placed("dataset", here, place)})
+        return self._completed(name, written)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def _laid(self, name: str) -> Placed:
+        """A recipe with what the scale lays over it, but for the dataset that stands in."""
+        self.require(name)
+        return merge(self.recipes[name], *self._matching("recipes", name))
+
+    @functools.cached_property
+    def searches(self) -> Searches:
+        """The searches of this scale, with what they have found."""
+        groups = [layer.searches for layer in self.layers.values() if layer.searches]
+        found = read_found(self.searched_path) if groups else {}
+        return Searches(groups[-1] if groups else (), found)
+
+    def searched(self, name: str) -> tuple[AnyRecipe, DatasetInfo]:
+        """A recipe as it is searched, and its dataset: with the rate that is written."""
+        recipe = self._recipe(name, self._written(name))
+        return recipe, find(recipe.data.dataset, self.datasets)
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def searched_rate(self, name: str) -> float | None:
+        """The best rate of the search that covers a recipe; None without one, or before it ends."""
+        searched = self.searches.covering(name)
+        return self.searches.best_rate(searched, *self.searched(searched)) if searched else None
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def standing(self, name: str) -> Standing | None:
+        """How the model stands that a recipe trains, or that it starts from, by its search."""
+        trained = (name, *self.sources(name))[-1]
+        searched = self.searches.covering(trained)
+        return self.searches.standing(searched, *self.searched(searched)) if searched else None
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def as_printed(self, name: str) -> bool:
+        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
+
+        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
+        be printed so. Errors as `recipe`.
+        """
+        return all(
+            self.recipe(recipe) == self.printed(recipe) for recipe in (name, *self.sources(name))
+        )
+
+    def printed(self, name: str) -> AnyRecipe:
+        """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        return self._recipe(name, self.printed_values(name))
+
+    def printed_values(self, name: str) -> Placed:
+        """What is written of a recipe before any scale, with the origin of each value."""
+        self.require(name)
+        return self._completed(name, self.recipes[name])
+
+    def changes(self, name: str) -> dict[str, str]:
+        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
+
+        Raises:
+            VitrailError: no such recipe, or it is not valid.
+        """
+        recipes = (self.recipe(name), self.printed(name))
+        here, printed = (dict(_leaves(recipe.shown())) for recipe in recipes)
+        return {
+            field: f"{here.get(field, 'none')} (paper: {printed.get(field, 'none')})"
+            for field in {**printed, **here}
+            if here.get(field) != printed.get(field)
+        }
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def sources(self, name: str) -> tuple[str, ...]:
+        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
+
+        Raises VitrailError where there is no such recipe, or they go round in a circle.
+        """
+        chain = [name]
+        while (source := self.recipe(chain[-1]).model.weights_from) is not None:
+            self.require(source, f"recipe '{chain[-1]}' starts from weights and ")
+            chain.append(source)
+            if source in chain[:-1]:
+                raise VitrailError(
+                    f"{self.recipes_path}: recipe '{source}' starts from its own weights "
+                    f"({' <- '.join(chain)}); correct one model.weights_from"
+                )
+        return tuple(chain[1:])
+
+    def require(self, name: str, reason: str = "") -> None:
+        """Refuse a recipe that there is not."""
+        if name not in self.recipes:
+            raise VitrailError(
+                f"{self.recipes_path}: {reason}no recipe is called '{name}'"
+                f"{did_you_mean(name, self.recipes)}"
+            )
+
+    def run_settings(self, recipe: str | None = None) -> RunSettings:
+        """How often a recipe is run and what its nodes ask for; no recipe matches ``*``."""
+        return self.scale.with_deltas(self._matching("runs", recipe or ""))
+
+    def measure(self, name: str) -> MeasureSpec:
+        """A measure with its arguments and seeds at this scale."""
+        spec = self.artifacts_file.measures[name]
+        deltas = self._matching("measures", name)
+        seeds = [layer.seeds for layer in (spec, *deltas) if layer.seeds]
+        args = merge(spec.args, *(delta.args for delta in deltas))
+        return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
+
+    def lacking(self, measure: str | None, recipe: str | None) -> tuple[str, ...]:
+        """The datasets of a measure, and of the recipe it is taken on, that this scale lacks."""
+        measures = self.artifacts_file.measures
+        named = measures[measure].datasets if measure in measures else ()
+        own = self._dataset(recipe, self._laid(recipe)) if recipe in self.recipes else None
+        lacked = {dataset for dataset, here in self.stand_ins.items() if here is None}
+        return tuple(dataset for dataset in (*named, own) if dataset in lacked)
+
+    def scales_with(self, dataset: str, artifact: str) -> list[str]:
+        """The scales that make an artifact of a dataset's own images, nothing in their place."""
+        scales = known_scales(self.root)
+        layers_of = {name: _read_layers(self.folder / "scales", name, scales) for name in scales}
+        return [
+            name
+            for name, layers in layers_of.items()
+            if _makes(layers, artifact)
+            and dataset not in _stand_ins(load_scale(self.root, name), layers)
+        ]
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def without(self, recipe: str) -> bool:
+        """Whether this scale leaves a recipe out, or lacks its images."""
+        left_out = [patterns for layer in self.layers.values() for patterns in layer.without]
+        if not self.scale.extensions:
+            left_out += self._ours
+        named = any(match(recipe, patterns) for patterns in left_out)
+        return named or bool(self.lacking(None, recipe))
+
+    def is_ours(self, recipe: str) -> bool:
+        """Whether a recipe is of a row that the paper lacks."""
+        return any(match(recipe, patterns) for patterns in self._ours)
+
+    @property
+    def lists_changes(self) -> bool:
+        """Whether each table's note says what this scale changes of its recipes."""
+        return any(layer.lists_changes for layer in self.layers.values())
+
+    @property
+    def artifact_names(self) -> tuple[str, ...]:
+        """The artifacts that exist at this scale, in the paper's order."""
+        return tuple(name for name in self.artifacts_file.artifacts if _makes(self.layers, name))
+
+    def _refuse_unknown_names(self) -> None:
+        """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
+        artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
+        for patterns in self._ours:
+            refuse_unmatched(f"{self.recipes_path}: ours: recipe", patterns, self.recipes)
+        for path, layer in self.layers.items():
+            for patterns in (*layer.recipes, *layer.runs, *layer.without):
+                refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
+            for patterns in layer.measures:
+                refuse_unmatched(f"{path}: measure", patterns, measures)
+            for group in layer.searches:
+                for searched, patterns in group.of.items():
+                    require_known(f"{path}: searches: recipe", searched, self.recipes)
+                    refuse_unmatched(f"{path}: searches: recipe", patterns, self.recipes)
+            for patterns in layer.untested:
+                known = [claim.id for claim in self.claims]
+                refuse_unmatched(f"{path}: untested: claim", patterns, known)
+            for name in layer.artifacts or ():
+                refuse_unmatched(f"{path}: artifact", name, artifacts)
+        named = {name for measure in measures.values() for name in measure.datasets}
+        stand_ins = {name for name in self.stand_ins.values() if name is not None}
+        for name in sorted(named | {*self.stand_ins} | stand_ins):
+            find(name, self.datasets)
+
+    def _matching(self, kind: str, name: str) -> list[Any]:
+        """The deltas of this kind whose patterns match a name, in the order they are laid."""
+        return [
+            delta
+            for layer in self.layers.values()
+            for delta in matching(name, getattr(layer, kind))
+        ]
+
+    def _recipe(self, name: str, values: Delta) -> AnyRecipe:
+        return parse_recipe(values, self._where(name))
+
+    def _where(self, name: str) -> str:
+        return f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
+
+    def _dataset(self, name: str, written: Delta) -> str | None:
+        """The dataset that is written for a recipe; VitrailError if it is no name."""
+        data = written.get("data")
+        dataset = data.get("dataset") if isinstance(data, dict) else None
+        if dataset is not None and not isinstance(dataset, str):
+            raise VitrailError(
+                f"{self._where(name)}: data.dataset is {dataset!r}; give the name of one dataset"
+            )
+        return dataset
+
+    def _completed(self, name: str, written: Delta) -> Placed:
+        """Add what nobody writes: the dataset's version, and what the kind derives."""
+        require_known(f"{self._where(name)}: task", str(written["task"]), KINDS)
+        more: dict[str, Placed] = {}
+        if (dataset := self._dataset(name, written)) is not None:
+            version = find(dataset, self.datasets).version
+            place = f"configs/datasets.yaml: the version of {dataset}"
+            more["data"] = _placed("version", version, place)
+        return merge(written, more, KINDS[written["task"]].derived(written, self.root))
+
+
+def _placed(key: str, value: Any, place: str) -> Placed:
+    return Placed({key: value}, {key: place})
+
+
+def _all_placed(values: Mapping[str, Any], place: str) -> Placed:
+    """Nested mappings whose keys were all written at one place."""
+    nested = {
+        key: _all_placed(value, place) if isinstance(value, dict) else value
+        for key, value in values.items()
+    }
+    return Placed(nested, dict.fromkeys(nested, place))
+
+
+def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
+    """The values of nested mappings by their place, as ``schedule.epochs``."""
+    for key, value in values.items():
+        if isinstance(value, dict):
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield f"{prefix}{key}", "none" if value is None else value
+
+
+def _stand_ins(scale: Scale, layers: Mapping[Path, PaperScale]) -> StandIns:
+    return merge(scale.datasets, *(layer.datasets for layer in layers.values()))
+
+
+def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
+    """Whether the files of a scale have an artifact; the last that names any counts."""
+    chosen = [layer.artifacts for layer in layers.values() if layer.artifacts is not None]
+    return not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
+
+
+def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
+    for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
+        refuse_unmatched(f"{file}: scale", file.stem, scales)
+    path = folder / f"{scale}.yaml"
+    if not path.is_file():
+        return {}
+    read = read_with_bases(path)
+    return {
+        file: parse(PaperScale, with_values_laid(written), str(file))
+        for file, written in read.items()
+    }

@@ -1,0 +1,1 @@
+"""What a target costs before anything runs: hours, limits, disk."""

@@ -1,0 +1,1 @@
+"""From results to the committed ones, and results against the published ones."""

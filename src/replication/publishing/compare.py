@@ -1,0 +1,511 @@
+"""Results made here against the published ones, cell by cell, claim by claim: `vitrail verify`.
+
+First the published files are held against their records, and the files here against their
+measurements, weights and code. Then every published number is looked for here:
+
+- An exact number (a deterministic fact) must agree to the last printed digit.
+- Any other must lie within the 95 % interval of the difference of two repetitions. Chance puts one
+  in twenty beyond it; `replication.claims.repetition` says how far beyond one may lie, and how
+  many of a table or figure.
+- Times and memory are other on every machine, and are not compared.
+
+A number that stands in several cells counts once.
+
+Another published scale can stand in place of this one (`compare_with_scale`): compared are then the
+numbers with a spread over seeds whose recipe is the same at both scales.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import pandas as pd
+
+from replication.claims.comparison import rounding_of
+from replication.claims.judge import Side
+from replication.claims.repetition import (
+    OF_LARGEST,
+    beyond_chance,
+    difference,
+    trainings_allowed,
+    trainings_beyond,
+)
+from replication.plan.catalog import Catalog
+from replication.plan.graph import Artifact
+from replication.records.nodes import RenderingNode, ShownCell
+from replication.report.gather import cells_of
+from replication.report.progress import is_rendered
+from replication.report.results import (
+    RECORDS,
+    altered_publications,
+    changed_since_commit,
+    claims_of,
+    ledger_of,
+    published_folder,
+    read_published,
+    rendering_fault,
+)
+from vitrail.commands import count, heading, say, table
+from vitrail.errors import VitrailError
+
+Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
+AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
+# Of a number that several cells show, the agreement that comes first here among theirs counts.
+WORSE: tuple[Agreement, ...] = (
+    "differs", "missing here", "within", "same", "new here", "not compared"
+)  # fmt: skip
+RELATIVE_NOISE = 1e-9
+ROUNDING = 1e-6  # of float32, of numbers up to 1 absolute and of larger ones relative
+JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
+ALL = "all tables and figures"
+
+
+@dataclass(frozen=True)
+class Compared:
+    """A cell as published and as measured here; `evidence` is the same for copies of a number.
+
+    `allowed` is half the 95 % interval of the difference, `p_value` how probable one as large is by
+    chance, and `training` what trained the model, or else what measured the number.
+    """
+
+    artifact: str
+    row: str
+    column: str
+    evidence: tuple[object, ...]
+    training: str
+    exact: bool
+    published: float
+    ours: float
+    allowed: float
+    p_value: float
+    agreement: Agreement
+
+    def told(self) -> dict[str, Any]:
+        """All but the evidence, as JSON has it: None where there is no number."""
+        named = {name: value for name, value in vars(self).items() if name != "evidence"}
+        return {name: None if value != value else value for name, value in named.items()}  # NaN
+
+
+@dataclass(frozen=True)
+class Crowded:
+    """A table or figure of whose trainings more lie beyond their 95 % interval than allowed."""
+
+    artifact: str
+    beyond: int
+    trainings: int
+    allowed: int
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What is found: `numbers` are `cells` without copies, `claims` those whose status changed."""
+
+    altered: Sequence[str]
+    cells: Sequence[Compared]
+    numbers: Sequence[Compared]
+    claims: Sequence[Mapping[Hashable, Any]]
+
+    def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
+        """How many numbers agree so; of all, or only of exact ones or others."""
+        counted = [number for number in self.numbers if exact in (None, number.exact)]
+        return sum(number.agreement in agreements for number in counted)
+
+    @property
+    def judged(self) -> list[Compared]:
+        """The numbers that chance may set apart."""
+        return _judged(self.numbers)
+
+    @property
+    def beyond_chance(self) -> list[Compared]:
+        """The numbers that differ more than chance explains."""
+        beyond = beyond_chance([number.p_value for number in self.judged])
+        return [number for number, is_beyond in zip(self.judged, beyond, strict=True) if is_beyond]
+
+    @property
+    def crowded(self) -> list[Crowded]:
+        """The tables and figures, and all of them together, in which too many trainings differ."""
+        families = {ALL: self.judged}
+        for cell in self.cells:
+            families.setdefault(cell.artifact, []).append(cell)
+        counts = {
+            name: trainings_beyond(
+                (number.training, number.p_value) for number in _judged(_count_once(cells))
+            )
+            for name, cells in families.items()
+        }
+        found = (
+            Crowded(name, beyond, trainings, trainings_allowed(trainings, len(families)))
+            for name, (beyond, trainings) in counts.items()
+        )
+        return [family for family in found if family.beyond > family.allowed]
+
+    @property
+    def odd(self) -> list[Compared]:
+        """The numbers that differ or are missing here."""
+        return [
+            number for number in self.numbers if number.agreement in ("differs", "missing here")
+        ]
+
+    @property
+    def lost(self) -> list[str]:
+        """The claims that held as published and are contrary here, those on hardware left out."""
+        return [
+            claim["claim"]
+            for claim in self.claims
+            if (claim["published"], claim["here"]) == ("held", "contrary")
+            and not claim["of_hardware"]
+        ]
+
+    @property
+    def faults(self) -> dict[str, int]:
+        """Why the results are not verified, with numbers; empty where they are."""
+        found = {
+            "altered": len(self.altered),
+            "missing": self.counted("missing here"),
+            "exact numbers that differ": self.counted("differs", exact=True),
+            "numbers further apart than chance allows": len(self.beyond_chance),
+            "tables with more differences than chance allows": len(self.crowded),
+            "claims lost": len(self.lost),
+        }
+        return {what: number for what, number in found.items() if number > 0}
+
+
+def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Outcome:
+    """Check the published results and those here against their records, then compare the two.
+
+    Of some artifacts, only these are checked here and compared, and the claims about them that are
+    judged here.
+
+    Raises:
+        VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
+    """
+    artifacts = [*catalog.artifacts] if asked is None else asked
+    published = _require_published(catalog, catalog.scale.name)
+    if missing := [
+        artifact.target for artifact in asked or () if not is_rendered(artifact, catalog)
+    ]:
+        commands = catalog.snakemake(" ".join(missing))
+        raise VitrailError(f"{', '.join(missing)}: not made here yet; run {commands} first")
+    _require_results(catalog)
+    altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
+    cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
+    ours = claims_of(catalog, catalog.results)
+    if asked is not None:
+        of = ours["id"].str.partition("/")[0] + "_" + ours["artifact"]
+        ours = ours[
+            of.isin([artifact.target for artifact in asked]) & (ours["status"] != "not run")
+        ]
+        compared = {cell.artifact for cell in cells}
+        if empty := [artifact.target for artifact in artifacts if artifact.target not in compared]:
+            raise VitrailError(
+                f"{', '.join(empty)}: no number here or in {published} to compare; leave it out"
+            )
+    claims = changed_claims(claims_of(catalog, published), ours)
+    return Outcome(altered, cells, _count_once(cells), claims)
+
+
+def published_scales(catalog: Catalog) -> list[str]:
+    """The names of the scales that have published results."""
+    files = published_folder(catalog).parent.glob("*/*/*.csv")
+    return sorted({file.parents[1].name for file in files})
+
+
+def _require_published(catalog: Catalog, scale: str) -> Path:
+    folder = published_folder(catalog).parent / scale
+    if not any(folder.glob("*/*.csv")):
+        known = ", ".join(published_scales(catalog)) or "none is"
+        raise VitrailError(
+            f"{folder} holds no results to compare; choose a scale that is published: {known}"
+        )
+    return folder
+
+
+def _require_results(catalog: Catalog) -> None:
+    if not any(catalog.results.glob("*/*.csv")):
+        raise VitrailError(
+            f"{catalog.results} holds no results to compare; run {catalog.snakemake('all')} first"
+        )
+
+
+def compare_with_scale(catalog: Catalog, scale: str) -> Outcome:
+    """Set the numbers here beside those that another scale published under other seeds.
+
+    Compared are cells whose recipe and dataset are the same at both scales, of one or more seeds,
+    where a spread over seeds says how far two such numbers lie apart.
+
+    Raises:
+        VitrailError: that scale is not published, or there are no results here.
+    """
+    published = _require_published(catalog, scale)
+    _require_results(catalog)
+    cells = []
+    for artifact in catalog.artifacts:
+        spread = _of_one_recipe(cells_of(artifact, published), cells_of(artifact, catalog.results))
+        cells += [
+            cell
+            for cell in compare(artifact, catalog, published)
+            if (cell.row, cell.column) in spread and cell.agreement in JUDGED and not cell.exact
+        ]
+    return Outcome([], cells, _count_once(cells), [])
+
+
+def _of_one_recipe(published: pd.DataFrame, ours: pd.DataFrame) -> set[tuple[str, str]]:
+    """The rows and columns that rest on the same recipe in both, and have a spread in one."""
+    names = ["row", "column", "recipe_hash", "dataset"]
+    both = published.merge(ours, on=names, suffixes=("", "_here")).dropna(subset=["recipe_hash"])
+    spread = both["std"].notna() | both["std_here"].notna()
+    return set(zip(both.loc[spread, "row"], both.loc[spread, "column"], strict=True))
+
+
+def _judged(numbers: Iterable[Compared]) -> list[Compared]:
+    return [number for number in numbers if number.agreement in JUDGED and not number.exact]
+
+
+def _count_once(cells: Sequence[Compared]) -> list[Compared]:
+    """One cell for each number: of its copies the one that agrees worst."""
+    worst: dict[tuple[object, ...], Compared] = {}
+    for cell in cells:
+        known = worst.setdefault(cell.evidence, cell)
+        if WORSE.index(cell.agreement) < WORSE.index(known.agreement):
+            worst[cell.evidence] = cell
+    return list(worst.values())
+
+
+def told_published(catalog: Catalog) -> str:
+    """What `published_faults` checks, in a sentence."""
+    folder = published_folder(catalog)
+    nodes = [record.node for record in read_published(folder).values()]
+    rendered = sum(isinstance(node, RenderingNode) for node in nodes)
+    return (
+        f"Checked: {count(rendered, 'artifact')} in {folder}/, byte by byte what the "
+        f"{count(len(nodes) - rendered, 'record')} of measurements and trainings there give. No "
+        "training and no measurement was repeated."
+    )
+
+
+def published_faults(catalog: Catalog) -> Iterator[str]:
+    """What is wrong with what is published, by itself: no training and no run is needed.
+
+    Every published table and figure is rendered again from the published records, and the folder is
+    compared with the last commit.
+    """
+    folder = published_folder(catalog)
+    records = read_published(folder)
+    if not records:
+        yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
+    yield from changed_since_commit(folder)
+    yield from altered_publications(folder, records)
+    known = {artifact.target for artifact in catalog.artifacts}
+    for record in records.values():
+        if isinstance(record.node, RenderingNode) and record.node.target not in known:
+            yield f"{record.node.target} is published and is no artifact of this scale"
+
+
+def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[str]:
+    """Yield a sentence for each result here that differs from what its records give."""
+    ledger, told = ledger_of(catalog), set()
+    for artifact in artifacts:
+        if not is_rendered(artifact, catalog):
+            continue
+        node = catalog.rendering_node(artifact)
+        fault = rendering_fault(node, ledger)
+        if fault and fault.what not in told:
+            told.add(fault.what)
+            yield fault.remedy(node.target, catalog.snakemake)
+
+
+def _largest(cells: pd.DataFrame, column: str) -> dict[Any, float]:
+    """The largest absolute number in a column among the cells of each metric and unit."""
+    known = cells.dropna(subset=[column])
+    return known[column].abs().groupby([known["metric"], known["unit"]]).max().to_dict()
+
+
+def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
+    """Set an artifact's cells here beside the published ones; cells in neither are left out."""
+    cells = cells_of(artifact, published)
+    largest = _largest(cells, "measured")
+    scales = (published_folder(catalog).parent / scale for scale in published_scales(catalog))
+    spreads = _largest(pd.concat(cells_of(artifact, scale) for scale in scales), "std")
+    before, after = _by_key(cells), _by_key(cells_of(artifact, catalog.results))
+    declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
+    nothing = Side(math.nan, math.nan, 0)
+    for key in before | after:
+        old, new = before.get(key, nothing), after.get(key, nothing)
+        if math.isnan(old.value) and math.isnan(new.value):
+            continue
+        cell = declared.get(key)
+        shown = (cell.measurement, cell.key) if cell and cell.measurement else None
+        kind = (old.metric, old.unit)
+        yield Compared(
+            artifact=artifact.target,
+            row=key[0],
+            column=key[1],
+            evidence=shown or (artifact.paper, artifact.name, *key),
+            training=old.recipe_hash or str(shown[0] if shown else artifact.target),
+            exact=cell is not None and cell.exact,
+            published=old.value,
+            ours=new.value,
+            **_compared(old, new, cell, spreads.get(kind, 0.0), largest.get(kind, math.nan)),
+        )
+
+
+def _by_key(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
+    return {
+        (cell["row"], cell["column"]): Side(
+            cell["measured"],
+            cell["std"],
+            cell["n_seeds"],
+            recipe_hash=cell["recipe_hash"],
+            unit=cell["unit"],
+            metric=cell["metric"],
+        )
+        for cell in cells.to_dict("records")
+    }
+
+
+def _compared(
+    old: Side, new: Side, cell: ShownCell | None, spread: float, largest: float
+) -> dict[str, Any]:
+    """The fields `allowed`, `p_value` and `agreement` of a compared cell.
+
+    `spread` is the largest published one of its metric in the artifact, `largest` the number.
+    """
+    if math.isnan(old.value) or math.isnan(new.value):
+        missing: Agreement = "missing here" if math.isnan(new.value) else "new here"
+        return {"allowed": math.nan, "p_value": math.nan, "agreement": missing}
+    apart = abs(new.value - old.value)
+    noise = ROUNDING * max(1.0, abs(old.value))
+    if cell is not None and cell.exact:
+        noise = RELATIVE_NOISE * abs(old.value)
+        printed = cell.printed.value if cell.printed else None
+        allowed = rounding_of(cell, printed if isinstance(printed, float) else old.value)
+        p_value = float(apart <= allowed)
+    elif known := difference(old, new, spread):
+        allowed, p_value = known.half_width, known.p_value(apart)
+    else:
+        allowed = OF_LARGEST * largest
+        p_value = float(apart <= allowed)
+    agreement: Agreement = "within" if apart <= allowed else "differs"
+    if cell is not None and cell.of_hardware:
+        agreement = "not compared"
+    elif apart <= noise:
+        agreement, p_value = "same", 1.0
+    return {"allowed": allowed, "p_value": p_value, "agreement": agreement}
+
+
+def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
+    """The claims whose status is not what it was.
+
+    `claim`, `published` and `here` (the statuses), `of_hardware` and `statement`.
+    """
+    if published.empty:
+        return []
+    both = published.merge(ours, on="id", suffixes=("", "_here"))
+    changed = both[both["status"] != both["status_here"]]
+    names = {"id": "claim", "status": "published", "status_here": "here"}
+    names |= {"of_hardware": "of_hardware", "statement": "statement"}
+    return changed[[*names]].rename(columns=names).to_dict("records")
+
+
+def record(outcome: Outcome) -> dict[str, Any]:
+    """What is printed, as numbers."""
+    return {
+        "verified": not outcome.faults,
+        "faults": outcome.faults,
+        "numbers": {kind: outcome.counted(kind) for kind in AGREEMENTS},
+        "beyond_chance": [number.told() for number in outcome.beyond_chance],
+        "tables_beyond_chance": [vars(family) for family in outcome.crowded],
+        "altered": outcome.altered,
+        "odd": [number.told() for number in outcome.odd],
+        "claims": outcome.claims,
+        "claims_lost": outcome.lost,
+    }
+
+
+def print_faults(faults: Sequence[str], as_json: bool) -> None:
+    """Print what is wrong with results, a sentence each, or as JSON; or that nothing is."""
+    if as_json:
+        say(json.dumps({"verified": not faults, "altered": faults}, indent=2))
+        return
+    say(*(f"  {sentence}" for sentence in faults))
+    say(f"Not verified: {count(len(faults), 'fault')}." if faults else "Verified.")
+
+
+def print_outcome(outcome: Outcome) -> None:
+    """Print what was altered, how numbers agree, which differ, and which claims changed."""
+    if outcome.altered:
+        heading("Altered")
+        say(*(f"  {sentence}" for sentence in outcome.altered))
+    counts = Counter((cell.artifact, cell.agreement) for cell in outcome.cells)
+    names = dict.fromkeys(name for name, _ in counts)
+    rows = [[name, *(counts[name, kind] or None for kind in AGREEMENTS)] for name in names]
+    table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
+    _print_odd(outcome, "Numbers that differ or are missing")
+    if outcome.claims:
+        columns = ["claim", "published", "here", "statement"]
+        rows = [[claim[name] for name in columns] for claim in outcome.claims]
+        table(columns, rows, title="Claims that come out otherwise")
+    compared = outcome.counted(*JUDGED)
+    wanted = compared + outcome.counted("missing here")
+    beyond = outcome.counted("differs", exact=False)
+    say(
+        f"{compared} of {count(wanted, 'number')} compared; {beyond} lie beyond their 95 % "
+        f"interval, {len(outcome.beyond_chance)} further than chance allows; "
+        f"{outcome.counted('not compared')} are times or memory.",
+        *_told_crowded(outcome),
+    )
+    if outcome.lost:
+        say(f"Claims lost: {', '.join(outcome.lost)}.")
+    if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
+        say(f"Not verified: {faults}.")
+        if "missing" in outcome.faults:
+            say("`vitrail verify TARGET ...` compares only the targets that you name.")
+    else:
+        say("Verified.")
+
+
+def print_beside(outcome: Outcome, scale: str, other: str) -> None:
+    """Print which numbers of a scale lie apart from those of another, and how many of how many."""
+    _print_odd(outcome, f"Numbers of {scale} beyond the interval that {other} allows")
+    say(told_beside(outcome, scale, other), *_told_crowded(outcome))
+
+
+def told_beside(outcome: Outcome, scale: str, other: str) -> str:
+    """How many numbers of a scale lie within the intervals that another allows, in a sentence."""
+    compared, beyond = outcome.counted(*JUDGED), outcome.counted("differs")
+    explained = "more than chance allows" if outcome.faults else "as chance allows"
+    return (
+        f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, "
+        f"under other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
+        f"{beyond} beyond, {explained}."
+    )
+
+
+def _told_crowded(outcome: Outcome) -> Iterator[str]:
+    for family in outcome.crowded:
+        yield (
+            f"In {family.artifact}, {family.beyond} of {count(family.trainings, 'training')} have "
+            f"a number beyond its interval; chance allows {family.allowed}."
+        )
+
+
+def _print_odd(outcome: Outcome, title: str) -> None:
+    if outcome.odd:
+        columns = ["artifact", "row", "column", "published", "here", "allowed", ""]
+        beyond = {number.evidence for number in outcome.beyond_chance}
+        lines = [_line(number, number.evidence in beyond) for number in outcome.odd]
+        table(columns, lines, ["published", "here", "allowed"], title)
+
+
+def _line(number: Compared, beyond_chance: bool) -> list[str]:
+    numbers = (f"{number.published:.6g}", f"{number.ours:.6g}", f"{number.allowed:.2g}")
+    told: str = "NOT BY CHANCE" if beyond_chance else number.agreement
+    if number.exact and number.agreement == "differs":
+        told = "EXACT, FAILED"
+    return [number.artifact, number.row, number.column, *numbers, told]

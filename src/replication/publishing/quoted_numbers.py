@@ -1,0 +1,153 @@
+"""Numbers in documents that are computed from published results.
+
+A document quotes a cell by a comment behind the number, which Markdown does not show:
+
+    it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
+
+The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of
+artifacts: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over
+seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of
+its cells have a verdict, such as "outside" (`replication.claims.comparison`). The number in front
+of it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a
+comment may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
+"""
+
+from __future__ import annotations
+
+import ast
+import operator
+import re
+import statistics
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, get_args
+
+import pandas as pd
+
+from replication.claims.comparison import Verdict, read_cells
+from replication.records.nodes import parse_target
+from vitrail.errors import VitrailError, did_you_mean
+
+QUOTE = re.compile(
+    r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
+    r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
+    re.DOTALL,
+)
+OPERATORS: dict[type, Callable[..., Any]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.USub: operator.neg,
+}
+FIELDS = {"std": "std", "paper": "paper_value"}
+VERDICTS = get_args(Verdict)
+FUNCTIONS: dict[str, Callable[..., float]] = {
+    "abs": abs,
+    "min": min,
+    "max": max,
+    "mean": lambda *values: statistics.fmean(values),
+}
+
+
+def refreshed(
+    text: str, results: Path, where: str, scales: Collection[str | None] = (None,)
+) -> str:
+    """Return a document with each number that it quotes of a scale as a folder of results has it.
+
+    `scales` are the names by which comments call the scale; None are comments that name none.
+
+    Raises:
+        VitrailError: a comment names a cell that there is not, or is no arithmetic over cells.
+    """
+
+    def rewritten(quote: re.Match[str]) -> str:
+        if quote["scale"] not in scales:
+            return quote[0]
+        value = _evaluate(quote["expression"], results, where)
+        separator = "," if "," in quote["number"] else ""
+        text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
+        if text.startswith("-"):
+            text = ("−" if quote["sign"] == "−" else "-") + text[1:]
+        elif quote["sign"] == "+":
+            text = f"+{text}"
+        return text + quote[0][quote.start("unit") - quote.start() :]
+
+    return QUOTE.sub(rewritten, text)
+
+
+def _evaluate(expression: str, results: Path, where: str) -> float:
+    try:
+        return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
+    except (SyntaxError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        raise VitrailError(f"{where}: the comment '{expression}' says no number: {error}") from None
+    except VitrailError as error:
+        raise VitrailError(f"{where}: the comment '{expression}': {error}") from None
+
+
+def _value(node: ast.AST, results: Path) -> float:
+    match node:
+        case ast.Constant(value=int() | float() as number):
+            return number
+        case ast.BinOp(left=left, op=op, right=right):
+            return OPERATORS[type(op)](_value(left, results), _value(right, results))
+        case ast.UnaryOp(op=op, operand=operand):
+            return OPERATORS[type(op)](_value(operand, results))
+        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
+            return FUNCTIONS[name](*(_value(argument, results) for argument in arguments))
+        case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
+            return _cell(target, "measured", place, results)
+        case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):
+            return _count(target, verdict, results)
+        case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
+            return _cell(target, FIELDS[field], place, results)
+    raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
+
+
+def _count(target: str, verdict: str, results: Path) -> int:
+    if verdict not in VERDICTS:
+        raise VitrailError(f"there is no verdict '{verdict}'{did_you_mean(verdict, VERDICTS)}")
+    return int((_cells(target, results)["verdict"] == verdict).sum())
+
+
+def _cells(target: str, results: Path) -> pd.DataFrame:
+    named = parse_target(target, (file.name for file in results.glob("*/")))
+    if named is None:
+        raise VitrailError(f"{results} has no results of the paper of '{target}'")
+    paper, artifact = named
+    return read_cells(results / paper / f"{artifact}.csv")
+
+
+def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
+    cells = _cells(target, results)
+    row, column = map(ast.literal_eval, place)
+    for name, wanted in (("row", row), ("column", column)):
+        known = cells[name].unique()
+        if wanted not in known:
+            raise VitrailError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
+        cells = cells[cells[name] == wanted]
+    found = pd.to_numeric(cells[field], errors="coerce").dropna()  # the paper may print a word
+    if len(found) != 1:
+        raise VitrailError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
+    return float(found.iloc[0])
+
+
+def documents(root: Path) -> list[Path]:
+    """The documents of a checkout that may quote results."""
+    patterns = ("*.md", "docs/**/*.md", "configs/papers/*/deviations.md")
+    return [path for pattern in patterns for path in sorted(root.glob(pattern))]
+
+
+def changed_documents(
+    root: Path, results: Path, scales: Collection[str | None] = (None,)
+) -> dict[Path, str]:
+    """Return the new texts of the documents whose quoted numbers are others in a scale's results.
+
+    `scales` are as of `refreshed`.
+
+    Raises:
+        VitrailError: as `refreshed`.
+    """
+    texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
+    fresh = {path: refreshed(text, results, str(path), scales) for path, text in texts.items()}
+    return {path: text for path, text in fresh.items() if text != texts[path]}

@@ -1,0 +1,1 @@
+"""One JSON file a step of the graph: planned (a node) and finished (a record)."""

@@ -1,0 +1,405 @@
+"""Where the number of one cell comes from: the nodes behind it, and their records."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from replication.claims.comparison import VERDICTS, as_measured, compare
+from replication.cluster.exit_status import written_out
+from replication.config.claims import EVERY_ROW, Claim
+from replication.config.paper import Labelled
+from replication.plan.catalog import Catalog
+from replication.plan.graph import Artifact, Cell
+from replication.records.nodes import AnyNode, MeasurementNode, RenderingNode, TrainingNode
+from replication.records.record import AGAIN, Record, read_sound
+from replication.report.formatting import entry_of, format_interval, short_commit
+from replication.report.print_recipe import DEFAULT, line_of_yaml, places
+from replication.report.print_table import with_unit
+from replication.report.results import (
+    claims_of_paper,
+    ledger_of,
+    published_folder,
+    published_node,
+    read_published,
+)
+from vitrail.commands import count, heading, say, table
+from vitrail.errors import VitrailError, require_known
+from vitrail.provenance import duration
+
+WIDTH = 100  # columns of a line, where its words allow it
+INDENT = 13  # columns of the names before the values
+
+
+@dataclass(frozen=True)
+class NamedCell:
+    """A cell, the artifact that shows it, and the name of the recipe that it measures, if any.
+
+    Recipes that come out equal at a scale share a run; this is the name that the cell gives.
+    """
+
+    artifact: Artifact
+    cell: Cell
+    recipe: str | None
+
+    @property
+    def target(self) -> str:
+        """The name by which one asks for the artifact."""
+        return self.artifact.target
+
+
+def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell:
+    """Return the cell of a table or figure by its labels.
+
+    Raises:
+        VitrailError: there is no such target, it is several artifacts or has no cells, or no row or
+            column, or several, have the label.
+    """
+    artifacts = catalog.target(target).artifacts
+    if len(artifacts) != 1:
+        names = [artifact.target for artifact in artifacts]
+        raise VitrailError(f"'{target}' is several tables and figures: name one of {names}")
+    (artifact,) = artifacts
+    paper = catalog.paper(artifact.paper)
+    spec = paper.artifacts_file.artifacts[artifact.name]
+    if not artifact.cells:
+        raise VitrailError(f"'{target}' has no cells; name a table or figure that has")
+    at_row = _labelled(f"{target}: row", row, spec.rows)
+    at_column = _labelled(f"{target}: column", column, spec.columns)
+    key = (at_row.full_label, at_column.full_label)
+    cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == key)
+    recipe = spec.cell_at(at_row, at_column, f"{paper.artifacts_path}, {artifact.name}").recipe
+    return NamedCell(artifact, cell, recipe if cell.measurement else None)
+
+
+def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
+    """The one row or column of a label, which may lack the group where that leaves one only."""
+    by_label = {line.full_label: line for line in known}
+    require_known(what, label, {*by_label, *(line.label for line in known)})
+    if label in by_label:
+        return by_label[label]
+    found = [line for line in known if line.label == label]
+    if len(found) > 1:
+        names = " or ".join(f"'{line.full_label}'" for line in found)
+        raise VitrailError(f"{what} '{label}' is in several groups: name {names}")
+    return found[0]
+
+
+@dataclass(frozen=True)
+class Records:
+    """The records that tell a number's origin: those made here, or the published ones.
+
+    `read` gives the record of a path, `planned` the node of one that is not made, None for data;
+    `results` is the folder of the rendered files.
+    """
+
+    read: Callable[[Path], Record | None]
+    planned: Callable[[Path], AnyNode | None]
+    rendering: RenderingNode
+    results: Path
+
+    def node(self, path: Path) -> AnyNode | None:
+        """The node of a record, as it was done, or as it is planned."""
+        record = self.read(path)
+        return record.node if record else self.planned(path)
+
+
+def _records_here(named: NamedCell, catalog: Catalog) -> Records:
+    def planned(path: Path) -> AnyNode | None:
+        return catalog.node(path) if path in catalog.records else None
+
+    rendering = catalog.rendering_node(named.artifact)
+    return Records(read_sound, planned, rendering, catalog.results)
+
+
+def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
+    """The published records, none where one is damaged, and what is wrong with it."""
+    folder, faults = published_folder(catalog), []
+    records: dict[Path, Record] = {}
+    try:
+        records = read_published(folder)
+    except VitrailError as error:
+        faults.append(str(error))
+    rendering = published_node(named.artifact, catalog, records.values())
+    return Records(records.get, lambda _: None, rendering, folder), faults
+
+
+def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
+    """What `vitrail why` tells of a cell, as plain data.
+
+    The measurement, the trainings and the claims are those here or, where the cell is not measured
+    here, the published ones; ``origin`` says which.
+
+    Raises:
+        VitrailError: a record of here or a file of results is damaged.
+    """
+    artifact, cell = named.artifact, named.cell
+    printed = cell.printed
+    here = _records_here(named, catalog)
+    published, faults = _published_records(named, catalog)
+    numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
+    made_here = bool(numbers["measured"] or not numbers["published"])
+    records = here if made_here else published
+    return {
+        "target": named.target,
+        "source": artifact.source,
+        "row": cell.row,
+        "column": cell.column,
+        "scale": catalog.scale.name,
+        "command": catalog.snakemake(named.target),
+        "unit": cell.unit,
+        "printed": {name: getattr(printed, name) for name in ("value", "std", "source")}
+        if printed
+        else None,
+        **numbers,
+        "origin": "here" if made_here else "published",
+        "claims": _claims(named, catalog, records),
+        "measurement": _measurement(cell, catalog, records),
+        "trainings": _trainings(cell, records),
+        "recipe": _recipe(named, catalog),
+        "faults": [*faults, *_faults(named, catalog)],
+    }
+
+
+def _shown(cell: Cell, records: Records) -> tuple[Path, str] | None:
+    """The record that a cell shows, and the key of its value there; None where it shows none."""
+    for shown in records.rendering.cells:
+        if (shown.row, shown.column) == (cell.row, cell.column) and shown.measurement:
+            return shown.measurement, shown.key
+    return None
+
+
+def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
+    """The number that the record of the cell's measurement gives, and the verdict on it."""
+    shown = _shown(cell, records)
+    record = records.read(shown[0]) if shown else None
+    if shown is None or record is None:
+        return None
+    tidy = compare(records.rendering, {shown[0]: as_measured(record, shown[0])}).to_dict("records")
+    found = next(
+        entry for entry in tidy if (entry["row"], entry["column"]) == (cell.row, cell.column)
+    )
+    names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
+    values = {name: None if pd.isna(found[name]) else found[name] for name in names}
+    number = replace(entry_of(cell, found).measured, mark="")  # the verdict is told in words
+    return {**values, "text": number.text}
+
+
+def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
+    """The claims that use a cell, as they are judged on the rendered tables and figures."""
+    paper = catalog.paper(named.artifact.paper)
+    using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
+    if not using:
+        return []
+    judged = claims_of_paper(catalog, paper, records.results, records.read)
+    names = ("id", "statement", "source", "status", "detail")
+    return [
+        {name: claim[name] for name in names}
+        for claim in judged.to_dict("records")
+        if claim["id"] in using
+    ]
+
+
+def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
+    """Whether a claim is judged on a cell; one on every row leaves out those of one side only."""
+    key = (named.artifact.name, named.cell.row, named.cell.column)
+    texts = [text for operand in claim.operands if (text := operand.text(key)) is not None]
+    return any(
+        all(
+            operand.artifact in artifacts
+            and operand.key(text)[1] in artifacts[operand.artifact].rows
+            for operand in claim.operands
+            if EVERY_ROW in operand.row
+        )
+        for text in texts
+    )
+
+
+def _measurement(cell: Cell, catalog: Catalog, records: Records) -> dict[str, Any] | None:
+    """The cell's measurement: as its record has it, or as it is planned where it was not taken.
+
+    ``code`` is the digest of the code that took it, ``code_here`` that of the code of this checkout
+    where the same measurement is planned.
+    """
+    if (shown := _shown(cell, records)) is None:
+        return None
+    path, key = shown
+    record, node = records.read(path), records.node(path)
+    if not isinstance(node, MeasurementNode):
+        raise VitrailError(written_out(f"{path} is no record of a measurement; {AGAIN}", node))
+    known = {"name": node.name, "key": key, "function": node.function, "args": node.args}
+    facts = record.outcome["provenance"] if record else {}
+    planned = catalog.node(path) if path in catalog.records else None
+    return {
+        **known,
+        "seeds": list(node.seeds),
+        "record": str(path),
+        **_made(record, [facts] if record else []),
+        "code": record.outcome["code"] if record else None,
+        "code_here": planned.code if isinstance(planned, MeasurementNode) else None,
+    }
+
+
+def _made(record: Record | None, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """What a record and the facts of its parts say of how it was made; None where nothing does.
+
+    `seconds` are those of one device.
+    """
+    seconds = [
+        fact["wall_seconds"] * fact.get("processes", 1) for fact in facts if "wall_seconds" in fact
+    ]
+    devices = dict.fromkeys(str(fact["device"]) for fact in facts if "device" in fact)
+    return {
+        "sha256": record.sha256 if record else None,
+        "commit": "+".join(record.commits) if record else None,
+        "device": ", ".join(devices) or None,
+        "seconds": sum(seconds) if seconds else None,
+    }
+
+
+def _trainings(cell: Cell, records: Records) -> list[dict[str, Any]]:
+    """The trainings that a cell's measurement rests on, each after those that it starts from."""
+    shown = _shown(cell, records)
+    measurement = records.node(shown[0]) if shown else None
+    if measurement is None:
+        return []
+    found = []
+    for path, node in _trainings_behind(measurement, records).items():
+        record = records.read(path)
+        facts = list(record.outcome["facts"].values()) if record else []
+        codes = dict.fromkeys(str(fact.get("code") or "") for fact in facts)
+        own = {"record": str(path), "seeds": list(node.seeds), **_made(record, facts)}
+        found.append({**own, "code": "+".join(codes) or None})
+    return found
+
+
+def _trainings_behind(node: AnyNode, records: Records) -> dict[Path, TrainingNode]:
+    found: dict[Path, TrainingNode] = {}
+    for path in node.inputs:
+        training = records.node(path)
+        if isinstance(training, TrainingNode):
+            found |= {**_trainings_behind(training, records), path: training}
+    return found
+
+
+def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
+    """The recipe that is measured: the values that a file sets, with its line."""
+    measurement = named.cell.measurement
+    if measurement is None or measurement.on is None or named.recipe is None:
+        return None
+    paper = catalog.paper(measurement.paper)
+    as_printed = paper.artifacts_file.measures[measurement.name].on == "paper"
+    written = (paper.printed_values if as_printed else paper.values)(named.recipe)
+    values = measurement.on.recipe.shown()
+    return {
+        "name": named.recipe,
+        "folder": str(measurement.on.folder),
+        "values": [
+            {"field": ".".join(keys), "value": value, "place": place}
+            for keys, value, place in places(values, written)
+            if place != DEFAULT
+        ],
+    }
+
+
+def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
+    """What is wrong with the records behind a cell and with that of its table, with the remedy."""
+    ledger, node = ledger_of(catalog), catalog.rendering_node(named.artifact)
+    measurement = named.cell.measurement
+    paths = [measurement.path] if measurement else []
+    found = {fault.output: fault for path in (*paths, node.output) if (fault := ledger.fault(path))}
+    return [fault.remedy(node.target, catalog.snakemake) for fault in found.values()]
+
+
+def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
+    """Print what `origin_of` tells of a cell."""
+    cell = named.cell
+    place = f"{named.target}: {cell.row}, {cell.column}"
+    heading(f"{place} ({named.artifact.source}) at scale {origin['scale']}")
+    printed, measured = cell.printed, origin["measured"]
+    text = with_unit(entry_of(cell).printed.text, cell)
+    tell("printed", f"{text} ({printed.source})" if printed else "no value")
+    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
+    if origin["published"]:
+        tell("published", _numbers(origin["published"], cell))
+    for fault in origin["faults"]:
+        tell("to correct", fault)
+    for number, claim in enumerate(origin["claims"]):
+        told = f"{claim['id']}, {claim['status']}: {claim['statement']} ({claim['source']})"
+        tell("" if number else "claims", told)
+    if not origin["claims"]:
+        tell("claims", "none uses this cell")
+    if origin["measurement"]:
+        _print_measurement(origin["measurement"], origin["origin"])
+    if origin["trainings"]:
+        _print_trainings(origin["trainings"], origin["origin"])
+    if recipe := origin["recipe"]:
+        if not origin["trainings"]:  # which end with an empty line
+            say("")
+        now = " as it is planned now" if origin["origin"] == "published" else ""
+        heading(f"Recipe {recipe['name']}{now}: {recipe['folder']}")
+        for value in recipe["values"]:
+            say(f"{line_of_yaml(value['field'], value['value']):<40}  # {value['place']}")
+        say("The other fields have their defaults.")
+
+
+def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
+    """A measured value with its spread, its interval and its verdict."""
+    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
+    if measured["ci_low"] is not None:
+        parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
+    return ", ".join([*parts, VERDICTS[measured["verdict"]]])
+
+
+def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
+    if named.cell.measurement is None:
+        return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
+    return f"not yet: {origin['command']}"
+
+
+def _print_measurement(measurement: Mapping[str, Any], origin: str) -> None:
+    say("")
+    as_published = ", as published" if origin == "published" else ""
+    heading(f"Measurement {measurement['name']}: {measurement['key']}{as_published}")
+    arguments = ", ".join(f"{key}={value}" for key, value in measurement["args"].items())
+    tell("function", measurement["function"])
+    tell("arguments", arguments or "none")
+    tell("seeds", ", ".join(map(str, measurement["seeds"])))
+    tell("record", measurement["record"])
+    if measurement["sha256"] is None:
+        return
+    tell("sha256", measurement["sha256"])
+    code, here = measurement["code"], measurement["code_here"]
+    tell("code", code if here in (None, code) else f"{code} (the code here is {here})")
+    tell("commit", measurement["commit"] or "unknown")
+    tell("device", measurement["device"] or "unknown")
+    tell("time", _time(measurement["seconds"]) or "unknown")
+
+
+def _print_trainings(trainings: Sequence[Mapping[str, Any]], origin: str) -> None:
+    say("")
+    rows = []
+    for training in trainings:
+        made = training["sha256"] is not None
+        commit = "+".join(map(short_commit, (training["commit"] or "").split("+")))
+        told = [commit or "unknown", training["code"] or "unknown", _time(training["seconds"])]
+        seeds = ", ".join(map(str, training["seeds"]))
+        rows.append([training["record"], seeds, *(told if made else ["not trained", None, None])])
+    title = "Trainings, as published" if origin == "published" else "Trainings"
+    table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title)
+
+
+def _time(seconds: float | None) -> str | None:
+    return None if seconds is None else duration(seconds)
+
+
+def tell(name: str, text: str) -> None:
+    """Print a name and a text beside it, broken between words at `WIDTH` columns."""
+    lines = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
+    for number, line in enumerate(lines):
+        say(f"{'' if number else name:<{INDENT}}{line}")

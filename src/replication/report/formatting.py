@@ -1,0 +1,397 @@
+"""The numbers of a table or figure as they are written, made once for all that show them.
+
+The files of Markdown, the report and ``vitrail show`` write a `Table` and format no
+number of their own.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from replication.claims.comparison import YES_NO, decimals_of
+from replication.claims.rounding import decimals_by, format_number
+
+if TYPE_CHECKING:
+    from replication.config.paper import Labelled, Printed
+    from replication.plan.graph import Artifact, Cell
+    from replication.records.nodes import RenderingNode, ShownCell, ShownColumn
+
+NOT_RUN = "—"
+REFUSED = "n/a"
+MARKS = {"not_comparable": "†", "outside": "‡", "explained": "≈"}
+NOTES = {
+    "measured": "Upright: measured here, the mean over seeds (± sample standard deviation).",
+    "copies": "= The number of another row or column: at this scale both are one measurement.",
+    "one_training": (
+        "= behind a number: one training. At this scale the recipes of these columns are equal, so "
+        "one model has the numbers of both."
+    ),
+    "not_comparable": (
+        "† Not comparable: the paper prints a word, or something stands in for the paper's own "
+        "(dataset, model size, schedule, hardware). A stand-in's numbers are not the paper's and "
+        "neither confirm nor contradict it."
+    ),
+    "explained": (
+        "≈ Explained: differs from the printed number, but another reading of the text gives it to "
+        "the last digit; the table has a row or column for that reading, without a printed number."
+    ),
+    "outside": "‡ Outside: differs from the printed number by more than is allowed.",
+    "within": "No mark beside a printed number: it agrees, the difference is allowed.",
+    "exact": "A deterministic fact without a mark equals the printed number in every digit.",
+    "not_run": "— Not run.",
+    "refused": "n/a Not defined for the model; below is why.",
+}
+PRINTED = "Italic, under it: printed in the paper ({source})."
+UNPRINTED = "The paper prints none of these numbers ({source})."
+# What `comparison.judge` allows, by what is known of a cell.
+ALLOWED = {
+    "fact": "Allowed for a deterministic fact: rounding to the printed digits.",
+    "seeds": (
+        "Allowed with several seeds: the 95 % interval that their spread gives (and the printed "
+        "spread, if there is one), plus half a unit of the last printed digit."
+    ),
+    "printed spread": (
+        "Allowed with one seed and a printed spread: the 95 % interval that it gives, plus half a "
+        "unit of the last printed digit."
+    ),
+    "digit": (
+        "One seed and no printed spread: compared to the last digit alone, which may differ by one."
+    ),
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number's text: `value`, its `spread` ("" if none), and the `mark` of its verdict."""
+
+    value: str = ""
+    spread: str = ""
+    mark: str = ""
+
+    @property
+    def text(self) -> str:
+        """All of it, as plain text."""
+        return (f"{self.value} ± {self.spread}" if self.spread else self.value) + self.mark
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A cell: what was measured, what the paper prints, the verdict, and the number's origin.
+
+    `facts` say by name what is known of the origin; `same_as` names an earlier cell that shows the
+    same number, if one does. Nothing else but `printed` is known of an artifact that is not built.
+    """
+
+    measured: Number = Number()
+    printed: Number = Number()
+    verdict: str = ""
+    facts: Mapping[str, str] = field(default_factory=dict)
+    same_as: str = ""
+
+    @property
+    def shown(self) -> Number:
+        """The measured number, or in its place the cell that shows the same one."""
+        return (
+            Number(f"= {self.same_as}", mark=self.measured.mark) if self.same_as else self.measured
+        )
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row with an entry for each column."""
+
+    label: str
+    entries: tuple[Entry, ...]
+
+    @property
+    def prints(self) -> bool:
+        """Whether the paper prints anything in the row."""
+        return any(entry.printed.value for entry in self.entries)
+
+    @property
+    def left_out(self) -> bool:
+        """Whether the row is ours and none of it was run."""
+        values = {entry.measured.value for entry in self.entries}
+        return not self.prints and NOT_RUN in values and values <= {"", NOT_RUN}
+
+
+@dataclass(frozen=True)
+class Table:
+    """An artifact's numbers as they are written, its columns' headings, and notes on both."""
+
+    artifact: RenderingNode | Artifact
+    headings: tuple[str, ...]
+    rows: tuple[Row, ...]
+    origin: str
+    notes: tuple[str, ...]
+
+    @property
+    def shown_rows(self) -> tuple[Row, ...]:
+        """The rows that are written: all but those of ours that were not run, if others were."""
+        return tuple(row for row in self.rows if not row.left_out) or self.rows
+
+    def entry(self, row: str, column: str) -> Entry:
+        """The entry of a cell, by the full labels of its row and column."""
+        labels = [column.full_label for column in self.artifact.columns]
+        entries = next(shown.entries for shown in self.rows if shown.label == row)
+        return entries[labels.index(column)]
+
+
+def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
+    """Make the table of an artifact from its tidy cells, of which there may be none."""
+    declared = {(cell.row, cell.column): cell for cell in artifact.cells}
+    found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
+    copies = _timed_once(artifact, cells) | _copies(artifact)
+    rows = []
+    for row in artifact.rows:
+        places = [(row, column.full_label) for column in artifact.columns]
+        entries = (
+            entry_of(declared[at], found.get(at), copies.get(at, "")) if at in declared else Entry()
+            for at in places
+        )
+        rows.append(Row(row, tuple(entries)))
+    notes = _notes(artifact, cells)
+    absent = [row.label for row in rows if row.left_out]
+    if 0 < len(absent) < len(rows):
+        notes.append(f"Not run at this scale, and not in the paper: {'; '.join(absent)}.")
+    return Table(
+        artifact=artifact,
+        headings=tuple(_heading(column, cells) for column in artifact.columns),
+        rows=tuple(rows),
+        origin=origin(artifact, cells),
+        notes=tuple(notes),
+    )
+
+
+def format_answer(value: float, unit: str) -> str | None:
+    """Write 1 and 0 as "yes" and "no" under that unit; None for any other number or unit."""
+    return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
+
+
+def format_interval(low: float, high: float) -> str:
+    """Write a 95 % interval with four significant digits."""
+    return f"95 % interval {low:.4g} to {high:.4g}"
+
+
+def spans(columns: Sequence[ShownColumn | Labelled]) -> list[tuple[str, int]]:
+    """The groups that columns stand in, with the count of each; none where no column has one."""
+    groups = itertools.groupby(column.group or "" for column in columns)
+    counted = [(name, len(list(members))) for name, members in groups]
+    return counted if any(name for name, _ in counted) else []
+
+
+def short_commit(commit: str) -> str:
+    """Eight digits of a commit's hash, "-dirty" kept."""
+    return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
+
+
+def entry_of(
+    cell: ShownCell | Cell, found: Mapping[Hashable, Any] | None = None, same_as: str = ""
+) -> Entry:
+    """Write a cell; `found` is its row of the tidy cells, `same_as` the cell that it copies."""
+    printed = _printed(cell.printed, cell) if cell.printed else Number()
+    if found is None:
+        return Entry(printed=printed)
+    return Entry(
+        measured=_measured(found, cell, "" if same_as or not cell.one_training else "="),
+        printed=printed,
+        verdict=found["verdict"],
+        facts=_facts(found),
+        same_as="" if pd.isna(found["measured"]) else same_as,
+    )
+
+
+def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str) -> Number:
+    """Write a tidy cell's number with the spread that it has, and before its mark `equal`."""
+    value, std, decimals = found["measured"], found["std"], cell.digits
+    if pd.isna(value):
+        return Number(REFUSED if found["verdict"] == "refused" else NOT_RUN)
+    mark = equal + MARKS.get(found["verdict"], "")
+    if answer := format_answer(value, cell.unit):
+        return Number(answer, mark=mark)
+    if cell.unit == YES_NO:
+        decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
+    if decimals is None:
+        decimals = decimals_by(std)
+    spread = "" if pd.isna(std) else format_number(std, decimals)
+    return Number(format_number(value, decimals), spread, mark)
+
+
+def _printed(printed: Printed, cell: ShownCell | Cell) -> Number:
+    """Write a number, an answer or a word as the paper prints it."""
+    if isinstance(printed.value, str):
+        return Number(printed.value)
+    if answer := format_answer(printed.value, cell.unit):
+        return Number(answer)
+    decimals = decimals_of(printed.value) if cell.digits is None else cell.digits
+    return Number(format_number(printed.value, decimals), printed.spread)
+
+
+def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
+    """What a tidy cell was measured on, by name."""
+    if pd.isna(found["measured"]):
+        refused = found["verdict"] == "refused"
+        return {"not defined, as": found["explained_by"]} if refused else {}
+    by_seed = [format_number(float(number), None) for number in found["by_seed"].split()]
+    facts = {
+        "measured": found["metric"],
+        "seeds": str(found["n_seeds"]),
+        "by seed": ", ".join(by_seed) if len(by_seed) > 1 else "",
+        "95 % interval": "",
+        "explained by": found["explained_by"],
+        **{name: found[name] for name in ("dataset", "device")},
+        "recipe": found["recipe_hash"],
+        "measurement": (found["measurement"] or "")[:12],
+        "commit": "" if pd.isna(found["commit"]) else short_commit(found["commit"]),
+        "printed in": found["source"],
+    }
+    if not pd.isna(found["ci_low"]):
+        facts["95 % interval"] = f"{found['ci_low']:.4g} to {found['ci_high']:.4g}"
+    return {name: fact for name, fact in facts.items() if fact and not pd.isna(fact)}
+
+
+def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
+    """The cells that show the same number as an earlier one, by place, with where that stands."""
+    columns = {column.full_label: column for column in artifact.columns}
+    first: dict[tuple[object, str], ShownCell | Cell] = {}
+    copies = {}
+    for cell in artifact.cells:
+        if cell.measurement is None:
+            continue
+        same = first.setdefault((cell.measurement, cell.key), cell)
+        here, there = columns[cell.column], columns[same.column]
+        names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
+        if differing := [theirs for theirs, own in names if theirs != own]:
+            copies[cell.row, cell.column] = ", ".join(filter(None, differing))
+    return copies
+
+
+def _timed_once(
+    artifact: RenderingNode | Artifact, cells: pd.DataFrame
+) -> dict[tuple[str, str], str]:
+    """The cells of rows whose times and memory are those of an earlier row, to the last bit.
+
+    A measure that times equal models once gives their rows one number; two timings never agree.
+    """
+    numbers = {(cell.row, cell.column): cell for cell in artifact.cells if cell.of_hardware}
+    rows: dict[str, dict[str, tuple[object, float]]] = {}
+    for cell in cells.to_dict("records"):
+        at = cell["row"], cell["column"]
+        if at in numbers and not pd.isna(cell["measured"]):
+            rows.setdefault(at[0], {})[at[1]] = numbers[at].measurement, cell["measured"]
+    first: dict[Hashable, str] = {}
+    return {
+        (row, column): same
+        for row, found in rows.items()
+        if len(found) > 1  # a memory alone may be that of two models
+        and (same := first.setdefault(frozenset(found.items()), row)) != row
+        for column in found
+    }
+
+
+def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
+    """A column's label, with its unit where the table has several and the label does not say it."""
+    units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
+    if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
+        return column.label
+    return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
+
+
+def origin(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
+    """What was measured, and on what, in one line."""
+    return " · ".join([*_quantity(cells), *measured_on(artifact, cells)])
+
+
+def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
+    """Models, data and seeds that the numbers come from; then scale, device and commit.
+
+    Numbers of no data and no hardware are the same at every scale, and say the commit alone.
+    """
+    run = cells[cells["n_seeds"] > 0]
+    if run.empty:
+        return (f"scale {_scale(cells)} · nothing measured yet",)
+    commit = _named("commit", run["commit"].map(short_commit, na_action="ignore"))
+    timed = {(cell.row, cell.column) for cell in artifact.cells if cell.of_hardware}
+    of_hardware = not timed.isdisjoint(zip(run["row"], run["column"], strict=True))
+    if not of_hardware and run["dataset"].isna().all():
+        return "Computed: no data, nothing trained", commit
+    told = datasets_read(", ".join(run["dataset"].dropna()), artifact, "for")
+    kind = "Stand-ins: small models on" if artifact.stand_ins else "dataset"
+    data = f"{kind} {', '.join(told)}" if told else ""
+    fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
+    word = "seed" if told else "repetition"
+    seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
+    what = [data, f"{seeds} {word}{'s' * (most > 1)}"]
+    origin = [f"scale {_scale(cells)}", _named("device", run["device"]), commit]
+    return " · ".join(filter(None, what)), " · ".join(filter(None, origin))
+
+
+def datasets_read(names: str, artifact: RenderingNode | Artifact, word: str) -> list[str]:
+    """Datasets of a text, each once; a stand-in with what the paper has, after `word`."""
+    stand_ins = artifact.stand_ins
+    return [
+        f"{name} ({word} {stand_ins[name]})" if name in stand_ins else name
+        for name in dict.fromkeys(names.split(", "))
+        if name
+    ]
+
+
+def _quantity(cells: pd.DataFrame) -> list[str]:
+    """The quantity with its unit, where all numbers are of one."""
+    named = zip(cells["metric"], cells["unit"], strict=True)
+    quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
+    return list(quantities) if len(quantities) == 1 else []
+
+
+def _scale(cells: pd.DataFrame) -> str:
+    """The scale of tidy cells."""
+    return ", ".join(dict.fromkeys(cells["scale"]))
+
+
+def _named(name: str, column: pd.Series) -> str:
+    """``"device cpu"``, or nothing where no row says."""
+    values = ", ".join(filter(None, column.dropna().unique()))
+    return values and f"{name} {values}"
+
+
+def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]:
+    """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
+    copied = _copies(artifact) or _timed_once(artifact, cells)
+    needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
+    needed |= {"one_training" for cell in artifact.cells if cell.one_training}
+    notes = {name: note for name, note in NOTES.items() if name in needed}
+    printed = any(cell.printed for cell in artifact.cells)
+    notes["measured"] += f" {(PRINTED if printed else UNPRINTED).format(source=artifact.source)}"
+    if last := next((name for name in ("within", "outside") if name in notes), None):
+        notes[last] += f" {_allowed(artifact, cells)}"
+    return [*notes.values(), *_refusals(cells), *filter(None, [artifact.note])]
+
+
+def _refusals(cells: pd.DataFrame) -> list[str]:
+    """Why cells have no number, each sentence once, with the cells that it is said of."""
+    said: dict[str, dict[str, list[str]]] = {}
+    for cell in cells[cells["verdict"] == "refused"].to_dict("records"):
+        rows = said.setdefault(cell["explained_by"], {})
+        rows.setdefault(cell["row"], []).append(cell["column"])
+    places = {
+        why: "; ".join(f"{row} ({', '.join(columns)})" for row, columns in rows.items())
+        for why, rows in said.items()
+    }
+    return [f"n/a {where}: {why}." for why, where in places.items()]
+
+
+def _allowed(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
+    """Say how far numbers may differ, for each kind of cell that this table judges."""
+    facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
+    found = set()
+    for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):
+        one_run = "digit" if pd.isna(cell["paper_std"]) else "printed spread"
+        of_seeds = "seeds" if cell["n_seeds"] > 1 else one_run
+        found.add("fact" if (cell["row"], cell["column"]) in facts else of_seeds)
+    return " ".join(text for name, text in ALLOWED.items() if name in found)

@@ -1,0 +1,247 @@
+"""The results of a scale, gathered in one pass for its report (`replication.report.page`)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from replication.claims.comparison import COLUMNS, read_cells
+from replication.claims.judge import COLUMNS as CLAIM_COLUMNS
+from replication.claims.judge import STATUSES, WORST_FIRST, evaluate
+from replication.config.claims import KINDS
+from replication.records.nodes import RenderingNode, ReportedPaper, ReportNode, TrainingNode
+from replication.records.record import Record, read_record
+from replication.report.formatting import Table, short_commit, table_of
+from vitrail.provenance import duration
+
+if TYPE_CHECKING:
+    from replication.plan.graph import Artifact
+
+
+MODELS = [
+    *("paper", "recipe_hash", "searched", "once", "twice", "chance", "images", "rates", "floors"),
+]
+
+
+@dataclass
+class Cost:
+    """What runs and measurements took, in seconds of one device by its name.
+
+    `counted` are runs and measurements, `silent` those of them that do not say their time.
+    """
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counted: int = 0
+    silent: int = 0
+
+
+@dataclass(frozen=True)
+class ArtifactResults:
+    """A table or figure, its numbers, how many cells have each verdict, and its files by suffix.
+
+    One that is not built has no file.
+    """
+
+    node: RenderingNode
+    table: Table
+    verdicts: Counter[str]
+    files: Mapping[str, Path]
+
+    @property
+    def picture(self) -> Path | None:
+        """The drawing of a figure that is built."""
+        return self.files.get(".svg")
+
+
+@dataclass(frozen=True)
+class PaperResults:
+    """A paper with its artifacts and its judged claims, and how many of a kind have each status.
+
+    `statuses` is what `count_evidence` gives.
+    """
+
+    about: ReportedPaper
+    artifacts: Sequence[ArtifactResults]
+    claims: Sequence[Mapping[str, Any]]
+    statuses: Mapping[str, Counter[str]]
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many of its cells have each verdict."""
+        return sum((artifact.verdicts for artifact in self.artifacts), Counter())
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
+
+    node: ReportNode
+    papers: Sequence[PaperResults]
+    cost: Cost
+    circumstances: Mapping[str, str]
+
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The judged claims of all papers, with the paper's name in a column before them."""
+        rows = [
+            {"paper": paper.about.name, **claim} for paper in self.papers for claim in paper.claims
+        ]
+        return pd.DataFrame(rows, columns=["paper", *CLAIM_COLUMNS])
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """What the searches on held-out images found of the models of recipes, percent.
+
+        Without a row a recipe was not searched; a paper without searches has none.
+        """
+        rows = [
+            {
+                "paper": paper.about.name,
+                "recipe_hash": digest,
+                **standing.model_dump(exclude={"rates", "floors"}),
+                "rates": " ".join(f"{rate:g}:{mean:.6g}" for rate, mean in standing.rates.items()),
+                "floors": " ".join(
+                    f"{rule}:{score:.6g}" for rule, score in standing.floors.items()
+                ),
+            }
+            for paper in self.papers
+            for digest, standing in (paper.about.standings or {}).items()
+        ]
+        return pd.DataFrame(rows, columns=MODELS)
+
+
+def results_of(
+    node: ReportNode,
+    renderings: Iterable[RenderingNode],
+    folder: Path | None = None,
+    record: Callable[[Path], Record | None] = read_record,
+) -> Results:
+    """Read the results of artifacts from a results folder, by default the report's own.
+
+    `record` gives the records that tell what the artifacts cost, by their paths.
+
+    Raises:
+        VitrailError: a file of results or the record of a training or a measurement is damaged.
+    """
+    folder = folder or node.output.parent
+    nodes: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
+    for artifact in renderings:
+        nodes[artifact.paper][artifact.name] = artifact
+    started = started_of(node.trainings, record)
+    papers = []
+    tables: list[pd.DataFrame] = []
+    for paper in node.papers:
+        own = nodes[paper.name]
+        cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
+        claims = evaluate(paper.claims, cells, own, paper.standings, paper.registered, started)
+        artifacts = [_artifact(own[name], cells[name], folder) for name in own]
+        judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
+        papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))
+        tables += cells.values()
+    measured = (
+        path for own in nodes.values() for node in own.values() for path in node.measurements
+    )
+    cost = cost_of(dict.fromkeys((*node.trainings, *measured)), record)
+    return Results(node, papers, cost, _circumstances(tables, cost))
+
+
+def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
+    """The tidy cells of an artifact in a results folder; none where it is not built."""
+    path = folder / artifact.paper / f"{artifact.name}.csv"
+    return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
+
+
+def count_evidence(claims: pd.DataFrame) -> dict[str, Counter[str]]:
+    """Count the claims of each kind by status, those on the same numbers once, by the worst one."""
+    return {kind: _count(claims[claims["kind"] == kind]) for kind in KINDS}
+
+
+def _count(claims: pd.DataFrame) -> Counter[str]:
+    judged = claims["evidence"].notna()
+    ranked = claims[judged].sort_values(
+        "status", key=lambda status: status.map(WORST_FIRST.index), kind="stable"
+    )
+    distinct = ranked.drop_duplicates("evidence")["status"]
+    found = Counter([*distinct, *claims[~judged]["status"]])
+    return Counter({status: found[status] for status in STATUSES if found[status]})
+
+
+def count_papers(papers: Iterable[PaperResults]) -> dict[str, Counter[str]]:
+    """Add up what `count_evidence` counted of several papers."""
+    papers = [*papers]
+    return {kind: sum((paper.statuses[kind] for paper in papers), Counter()) for kind in KINDS}
+
+
+def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
+    """What `count_evidence` counted, in words: the empirical effects first."""
+    of_kinds = (
+        f"{kind} {', '.join(f'{number} {status}' for status, number in statuses.items())}"
+        for kind, statuses in counts.items()
+        if statuses
+    )
+    return "; ".join(of_kinds) or "none"
+
+
+def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:
+    """Add up the device time that finished trainings and measurements give in their records.
+
+    Raises:
+        VitrailError: a record is damaged.
+    """
+    cost = Cost()
+    for path in paths:
+        if (found := record(path)) is None:
+            continue
+        training = isinstance(found.node, TrainingNode)
+        outcome = found.outcome
+        for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
+            cost.counted += 1
+            if "wall_seconds" in facts:  # each process had a device of its own
+                cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+            else:
+                cost.silent += 1
+    return cost
+
+
+def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
+    """When the first seed of each recipe began to be trained, by the recipe's hash; "" if unknown.
+
+    Raises:
+        VitrailError: a record is damaged.
+    """
+    started: dict[str, str] = {}
+    for path in paths:
+        if (found := record(path)) is None or not isinstance(found.node, TrainingNode):
+            continue
+        times = [facts.get("started", "") for facts in found.outcome["facts"].values()]
+        digest = found.node.recipe.hash
+        started[digest] = min([*times, started.get(digest, times[0])])
+    return started
+
+
+def _artifact(node: RenderingNode, cells: pd.DataFrame, folder: Path) -> ArtifactResults:
+    files = {suffix: folder / node.paper / f"{node.name}{suffix}" for suffix in node.suffixes}
+    built = {suffix: file for suffix, file in files.items() if file.is_file()}
+    return ArtifactResults(node, table_of(node, cells), Counter(cells["verdict"]), built)
+
+
+def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:
+    """Devices, datasets, commits, seeds and compute, by what they are."""
+    if not tables:
+        return {}
+    run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
+    silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
+    each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
+    facts = {
+        **each,
+        "commit": [short_commit(commit) for commit in each["commit"]],
+        "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
+        "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
+        "runs and measurements": [f"{cost.counted}{silent}"],
+    }
+    return {name: ", ".join(found) for name, found in facts.items() if found}

@@ -1,0 +1,120 @@
+"""The cells of an artifact as `vitrail show` prints them: measured beside printed."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterable, Mapping
+from typing import Any
+
+import pandas as pd
+
+from replication.claims.comparison import YES_NO
+from replication.plan.catalog import Catalog
+from replication.plan.graph import Artifact, Cell, Measurement, Run
+from replication.report.formatting import Entry, table_of
+from replication.report.gather import cells_of
+from replication.report.results import published_folder
+from vitrail.commands import heading, say, table
+
+NUMBERS = ("measured", "printed")
+
+
+def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
+    """Print a line for each cell, a table for each group of columns.
+
+    With `long` each cell has two lines instead: its numbers, and where they come from.
+    """
+    target = artifact.target
+    heading(f"{target}: {artifact.title} ({artifact.source})")
+    say(artifact.caption, *filter(None, [artifact.note]))
+    say(f"Files: {', '.join(map(str, catalog.files(artifact)))}", "")
+    if not artifact.cells:
+        table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
+        return
+    cells = cells_of(artifact, catalog.results)
+    if cells.empty:
+        say(f"Not made here yet: {catalog.snakemake(target)}")
+        published = published_folder(catalog) / artifact.paper / f"{artifact.name}.csv"
+        if published.is_file():
+            say(f"Published: {published} and the files beside it")
+        say("")
+    numbers = table_of(artifact, cells)
+    lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
+    if long:
+        for cell, entry in lines:
+            _print_in_full(cell, entry)
+        say("")
+        return
+    header = [artifact.row_header or "row", "column", *NUMBERS, "verdict"]
+    columns = {column.full_label: column for column in artifact.columns}
+    groups: dict[str, list[list[str]]] = {}
+    for cell, entry in lines:
+        column = columns[cell.column]
+        texts = [entry.measured.text, with_unit(entry.printed.text, cell), entry.verdict]
+        groups.setdefault(column.group or "", []).append([cell.row, column.label, *texts])
+    for group, rows in groups.items():
+        table(header, rows, right=NUMBERS, title=group)
+
+
+def print_runs(runs: Iterable[Run]) -> None:
+    """Print the folder of each run, its seeds, and the run whose weights it starts from."""
+    rows = [
+        [run.folder, ", ".join(map(str, run.seeds)), run.recipe.model.weights_from] for run in runs
+    ]
+    if rows:
+        table(["folder", "seeds", "starts from"], rows, title="Runs")
+
+
+def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
+    """What is printed of an artifact, as numbers."""
+    cells = cells_of(artifact, catalog.results).to_dict("records")
+    found = {(cell["row"], cell["column"]): cell for cell in cells}
+    return {
+        "target": artifact.target,
+        "title": artifact.title,
+        "source": artifact.source,
+        "files": [str(path) for path in catalog.files(artifact)],
+        "cells": [_cell(cell, found.get((cell.row, cell.column), {})) for cell in artifact.cells],
+    }
+
+
+def _cell(cell: Cell, found: Mapping[Hashable, Any]) -> dict[str, Any]:
+    measured = {name: found.get(name) for name in ("measured", "std", "n_seeds", "verdict")}
+    return {
+        "row": cell.row,
+        "column": cell.column,
+        "unit": cell.unit,
+        "measure": cell.measurement.name if cell.measurement else None,
+        "run": _subject(cell.measurement) if cell.measurement else None,
+        **{name: None if pd.isna(value) else value for name, value in measured.items()},
+        "printed": cell.printed.value if cell.printed else None,
+        "printed_std": cell.printed.std if cell.printed else None,
+        "place": cell.printed.source if cell.printed else None,
+    }
+
+
+def _print_in_full(cell: Cell, entry: Entry) -> None:
+    """Print a cell's numbers, and below them its measure, its run, and its place in the paper."""
+    numbers = {"measured": entry.measured.text, "printed": with_unit(entry.printed.text, cell)}
+    told = [f"{name} {number}" for name, number in numbers.items() if number]
+    verdict = filter(None, [entry.verdict])
+    say(f"{cell.row}, {cell.column}: {', '.join([*told, *verdict]) or 'no number'}")
+    origin = []
+    if cell.measurement:
+        subject = _subject(cell.measurement)
+        origin.append(f"{cell.measurement.name}: {cell.key}" + (subject and f" of {subject}"))
+    if cell.printed:
+        origin.append(cell.printed.source)
+    say(f"    {'; '.join(origin) or 'not measured'}")
+
+
+def _subject(measurement: Measurement) -> str:
+    """The folder of the run that is measured; in brackets where it need not be trained."""
+    if measurement.run:
+        return measurement.run.folder.name
+    return f"({measurement.described.folder.name})" if measurement.described else ""
+
+
+def with_unit(printed: str, cell: Cell) -> str:
+    """The text of a printed number with its unit; a word, an answer and nothing have none."""
+    number = cell.printed is not None and not isinstance(cell.printed.value, str)
+    return f"{printed} {cell.unit}".rstrip() if number and cell.unit != YES_NO else printed

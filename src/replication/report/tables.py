@@ -1,0 +1,135 @@
+"""Artifacts as people read them: a table in Markdown, and the files of table or figure.
+
+A table has the paper's rows and columns. Each row is two lines: what was measured here, mean ±
+standard deviation over seeds, and under it, in italics and called "paper", what the paper prints.
+So fifteen columns stay readable; a wider table is broken into panels between groups of columns.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tabulate import tabulate
+
+from replication.claims.comparison import Measured, compare, read_measurement
+from replication.report.formatting import Table, measured_on, table_of
+from vitrail.errors import VitrailError
+from vitrail.files import write_atomically
+from vitrail.naming import import_function
+
+if TYPE_CHECKING:
+    from replication.config.paper import Labelled
+    from replication.records.nodes import RenderingNode, ShownColumn
+
+PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
+
+
+def panels(
+    columns: Sequence[ShownColumn | Labelled], widths: Sequence[int], room: int
+) -> list[list[int]]:
+    """Break columns into panels of at most `room` characters, by index.
+
+    Groups stay whole where they fit; one that fits no panel is broken into even pieces.
+    """
+    result: list[list[int]] = []
+    left = 0
+    for _, group in itertools.groupby(range(len(columns)), lambda i: columns[i].group or i):
+        members = list(group)
+        pieces = math.ceil(sum(widths[i] for i in members) / room)
+        size = math.ceil(len(members) / pieces)
+        for piece in (members[start : start + size] for start in range(0, len(members), size)):
+            needed = sum(widths[i] for i in piece)
+            if not result or needed > left:
+                result.append([])
+                left = room
+            result[-1] += piece
+            left -= needed
+    return result
+
+
+def markdown(table: Table) -> str:
+    """Return the table in Markdown, aligned so that it can be read as plain text too."""
+    artifact = table.artifact
+    columns: Sequence[ShownColumn | Labelled] = artifact.columns
+    titles = [
+        "<br>".join(markdown_escape(part) for part in (column.group, heading) if part)
+        for column, heading in zip(columns, table.headings, strict=True)
+    ]
+    parts = [f"# {artifact.paper} {artifact.name}: {markdown_escape(artifact.title)}"]
+    parts += [f"> {markdown_escape(artifact.caption)}"] if artifact.caption else []
+    parts.append(markdown_escape(table.origin))
+    for panel in _panels_of(table):
+        head = [markdown_escape(artifact.row_header), *(titles[index] for index in panel)]
+        lines = []
+        for row in table.shown_rows:
+            entries = [row.entries[index] for index in panel]
+            lines.append([markdown_escape(row.label), *(entry.shown.text for entry in entries)])
+            if row.prints:
+                printed = [markdown_escape(entry.printed.text) for entry in entries]
+                lines.append(["*paper*", *(text and f"*{text}*" for text in printed)])
+        parts.append(pipe_table(head, lines))
+    parts += [markdown_escape(note) for note in table.notes]
+    return "\n\n".join(parts) + "\n"
+
+
+def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
+    """Write a Markdown table, aligned as plain text; columns after the first hold `numbers`."""
+    sides = ["left", *["right" if numbers else "left"] * (len(head) - 1)]
+    return tabulate(rows, head, "pipe", colalign=sides if rows else None, disable_numparse=True)
+
+
+def markdown_escape(text: str) -> str:
+    """Write plain text so that Markdown shows it as it is."""
+    return re.sub(r"([\\`*_<|$~])", r"\\\1", text)
+
+
+def _panels_of(table: Table) -> list[list[int]]:
+    """The panels that a table's columns are broken into."""
+    widths = []
+    for index, heading in enumerate(table.headings):
+        entries = [row.entries[index] for row in table.shown_rows]
+        texts = [number.text for entry in entries for number in (entry.shown, entry.printed)]
+        widths.append(3 + max(len(heading) + 2, *map(len, texts)))
+    artifact = table.artifact
+    labels = max(len(label) for label in [artifact.row_header, *artifact.rows])
+    return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
+
+
+def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[Path, ...]:
+    """Write an artifact's files into a folder, the tidy CSV always among them; return their paths.
+
+    `measured` are the records of its measurements, as `read_measurement` gives them, by path.
+
+    Raises:
+        VitrailError: a figure's measurement is missing, a cell's key is unknown, or the folder
+            cannot be written to.
+    """
+    cells = compare(artifact, measured)
+    table = table_of(artifact, cells)
+    csv, *_ = paths = tuple(folder / file.name for file in artifact.files)
+    if artifact.draw is None:
+        write_atomically(csv.with_suffix(".md"), markdown(table))
+    else:
+        from vitrail import style  # matplotlib only where something is drawn
+
+        if missing := [path for path in artifact.measurements if path not in measured]:
+            raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
+        draw = import_function(artifact.draw, "artifacts.yaml")
+        named = style.with_stand_ins_named(cells, artifact.stand_ins)
+        figure = draw(named, [measured[path] for path in artifact.measurements])
+        if len(cells):
+            style.stamp(figure, measured_on(artifact, cells))
+        style.save(figure, csv.with_suffix(""))
+    write_atomically(csv, cells.to_csv(index=False, lineterminator="\n"))
+    return paths
+
+
+def read_measured(artifact: RenderingNode) -> dict[Path, dict[str, Any]]:
+    """Read the records of an artifact's measurements that were taken, by path."""
+    found = {path: read_measurement(path) for path in artifact.measurements}
+    return {path: values for path, values in found.items() if values is not None}

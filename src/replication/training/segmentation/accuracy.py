@@ -1,0 +1,172 @@
+"""How well a segmenter labels pixels: mIoU, mAcc and aAcc, as MMSegmentation defines them.
+
+Predictions are resized to the image's original size, pixels of 255 are not judged, and areas are
+summed over the whole split before they are divided: no image has an IoU of its own. Classes that
+occur in neither masks nor predictions do not count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from mmengine.registry import DefaultScope
+from mmseg.evaluation.metrics import IoUMetric
+from mmseg.registry import DATASETS, MODELS
+from mmseg.structures import SegDataSample
+from torch import Tensor
+
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.datasets.verify import check_layout
+from replication.training.segmentation.config import SCOPE, Fit, refit, test_config
+from replication.training.segmentation.sampling import read_sample
+from vitrail.errors import VitrailError
+from vitrail.images.decoding import IGNORED
+from vitrail.images.loading import evenly_spread
+from vitrail.measures.context import passes
+from vitrail.segmentation.vit import TimmViT
+
+if TYPE_CHECKING:
+    from vitrail.measures.context import Described, Trained, Values
+
+
+@dataclass(frozen=True)
+class Sample:
+    """One image with its mask."""
+
+    image: Tensor  # (3, H, W) float, resized and normalised as the test pipeline says
+    mask: Tensor  # (h, w) long, at the original size; 255 is not judged
+    name: str  # the file's, without its suffix
+    told: SegDataSample  # MMSegmentation's own record of the image, which its `predict` wants
+
+
+class ValidationSamples:
+    """The validation split under the recipe's test pipeline, in the order of file names.
+
+    With `fit`, images come to the multiples that the pipeline names in this way: see `refit`.
+    Raises VitrailError where the dataset is not there, or the configuration cannot be used.
+    """
+
+    def __init__(self, of: Described[SegmentationRecipe], fit: Fit | None = None) -> None:
+        check_layout(of.info, of.data_root)
+        config = test_config(of.recipe, of.info, of.data_root, of.seed)
+        if fit is not None:
+            refit(config, fit)
+        with DefaultScope.overwrite_default_scope(SCOPE):
+            self._images: Any = DATASETS.build(config.test_dataloader.dataset)
+            self._preprocessor: Any = MODELS.build(config.model.data_preprocessor)
+
+    def __len__(self) -> int:
+        return len(self._images)
+
+    def __getitem__(self, index: int) -> Sample:
+        item = read_sample(self._images, index)
+        batch = {"inputs": [item["inputs"]], "data_samples": [item["data_samples"]]}
+        batch = self._preprocessor(batch, training=False)
+        (told,) = batch["data_samples"]  # a copy of the item's, which knows what was padded
+        mask = told.gt_sem_seg.data[0].long()
+        return Sample(batch["inputs"][0], mask, Path(told.img_path).stem, told)
+
+
+class Areas:
+    """Areas of each class, summed over images: intersection, union, prediction and label."""
+
+    def __init__(self, classes: int) -> None:
+        self.classes = classes
+        self.totals = torch.zeros(4, classes, dtype=torch.float64)
+
+    def add(self, prediction: Tensor, mask: Tensor) -> None:
+        """Count an image: classes ``(h, w)`` as predicted, and as labelled."""
+        areas = IoUMetric.intersect_and_union(prediction, mask, self.classes, IGNORED)
+        self.totals += torch.stack(areas).double()
+
+    def values(self) -> dict[str, float]:
+        """``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
+        metrics = IoUMetric.total_area_to_metrics(*self.totals)
+        means = {name: torch.tensor(value).nanmean() for name, value in metrics.items()}
+        names = {"mIoU": "IoU", "mAcc": "Acc", "aAcc": "aAcc"}
+        return {ours: (100 * means[theirs]).item() for ours, theirs in names.items()}
+
+
+@passes(1)
+def segmentation_accuracy(
+    trained: Trained[SegmentationRecipe], images: int | None = None, fit: Fit | None = None
+) -> Values:
+    """Judge the predictions on the validation split, or on `images` spread evenly over it.
+
+    Images come to multiples as the recipe says, or by `fit`, ``pad`` or ``resize``.
+
+    Returns:
+        ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
+    """
+    samples = ValidationSamples(trained, fit)
+    chosen = evenly_spread(len(samples), images)
+    return {**judge(trained, samples, chosen).values(), "images": len(chosen)}
+
+
+def judge(
+    trained: Trained[SegmentationRecipe], samples: ValidationSamples, chosen: Iterable[int]
+) -> Areas:
+    """Compare the predictions on the chosen of the samples with their masks."""
+    areas = Areas(trained.info.classes)
+    for sample in map(samples.__getitem__, chosen):
+        areas.add(predict(trained, sample), sample.mask)
+    return areas
+
+
+METHODS: dict[str, dict[str, Any]] = {
+    "baseline": {},
+    "iid": {"calibration": "iid"},
+    "empirical": {"calibration": "empirical"},
+    "zero": {"scale": 0.0},
+}
+
+
+@passes(4)
+def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
+    """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
+
+    Which of the paper's constants divides the table follows from each image's size: one axis of it
+    grows, or both. Judged are the validation split, or `images` spread evenly over it. Raises
+    VitrailError where the backbone is no `TimmViT`, whose positions are calibrated.
+
+    Returns:
+        ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
+        baseline, UP(P), iid, UP(P) / sqrt(k), empirical, and zero, without the positions of
+        patches; ``"<metric>/<method>-baseline"``, the gain in points; ``images``.
+    """
+    backbone: Any = trained.model.backbone
+    if not isinstance(backbone, TimmViT):
+        raise VitrailError(
+            f"configuration '{trained.recipe.model.name}' has a {type(backbone).__name__}, which "
+            "adds no table of positions: calibrated_accuracy needs a TimmViT"
+        )
+    samples = ValidationSamples(trained)
+    chosen = evenly_spread(len(samples), images)
+    areas = {method: Areas(trained.info.classes) for method in METHODS}
+    for sample in map(samples.__getitem__, chosen):
+        for method, options in METHODS.items():
+            backbone.model.rescaling = options
+            areas[method].add(predict(trained, sample), sample.mask)
+    backbone.model.rescaling = {}
+    reached = {method: own.values() for method, own in areas.items()}
+    values: dict[str, float] = {"images": len(chosen)}
+    for method, own in reached.items():
+        for metric, value in own.items():
+            values[f"{metric}/{method}"] = value
+            if method != "baseline":
+                values[f"{metric}/{method}-baseline"] = value - reached["baseline"][metric]
+    return values
+
+
+def predict(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
+    """Return the classes that the segmenter sees, ``(h, w)`` at the original size, on the CPU."""
+    model: Any = trained.model
+    # Not inference mode, as a training goes on with the model afterwards.
+    with torch.no_grad():
+        (told,) = model.predict(sample.image[None].to(trained.device), [sample.told])
+    classes: Tensor = told.pred_sem_seg.data[0].cpu()
+    return classes

@@ -1,0 +1,119 @@
+"""Stand-ins of datasets with masks, which are composed in memory, as datasets of mmseg's.
+
+MMSegmentation reads files. `ComposedFiles` shows it those of a folder that is not there:
+
+    composed://<module>:<function>/<seed>/{images,annotations}/{train,val}/<number>.png
+
+A module of its own, since numbers of real datasets do not depend on how scenes are drawn.
+"""
+
+from __future__ import annotations
+
+import io
+import posixpath
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any
+
+from mmengine.fileio import BaseStorageBackend, register_backend
+from mmseg.datasets import BaseSegDataset
+from mmseg.registry import DATASETS
+from PIL import Image
+
+from replication.datasets.scenes import CLASSES, PALETTE
+from replication.datasets.stand_ins import patchwork, placed_scenes
+from vitrail.images.opening import holds_out
+from vitrail.naming import import_function
+
+PREFIX = "composed"
+
+
+def composed_root(loader: str, seed: int) -> str:
+    """Name the folder of the scenes that a loader composes for a seed."""
+    return f"{PREFIX}://{loader}/{seed}"
+
+
+class ComposedFiles(BaseStorageBackend):
+    """Reads scenes as files: an image, or a mask of 0 for unlabelled and c + 1 for class c."""
+
+    def get(self, filepath: str) -> bytes:
+        """Return the PNG file of an image or a mask."""
+        *root, kind, split, file = filepath.split("/")
+        image, mask = _scenes("/".join(root), split, holds_out())[int(file.removesuffix(".png"))]
+        buffer = io.BytesIO()
+        picture = image if kind == "images" else Image.fromarray(mask + 1)  # 255 becomes 0
+        picture.save(buffer, "png", compress_level=1)
+        return buffer.getvalue()
+
+    def get_text(self, filepath: str) -> str:
+        """Raise ValueError: there are no files of text."""
+        raise ValueError(f"{filepath} is a picture")
+
+    def join_path(self, path: str, *below: str) -> str:
+        """Name a file or a folder below another."""
+        return posixpath.join(path, *below)
+
+    def list_dir_or_file(self, dir_path: str, *_: Any) -> Iterator[str]:
+        """Name the images or masks of a split."""
+        *root, _kind, split = dir_path.split("/")
+        for number in range(len(_scenes("/".join(root), split, holds_out()))):
+            yield f"{number:04d}.png"
+
+
+register_backend(PREFIX, ComposedFiles, prefixes=PREFIX)
+
+
+@lru_cache(maxsize=4)
+def _scenes(root: str, split: str, held_out: bool) -> Any:
+    """Compose a split once a process; `held_out` tells what it is composed of."""
+    loader, seed = root.removeprefix(f"{PREFIX}://").rsplit("/", 1)
+    return import_function(loader, root)(None, split, int(seed))
+
+
+@DATASETS.register_module()
+class ScenesDataset(BaseSegDataset):
+    """The laptop stand-in for ADE20K in octic's dense probes (`replication.datasets.scenes`)."""
+
+    METAINFO = {"classes": CLASSES, "palette": [list(color) for color in PALETTE]}
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(img_suffix=".png", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
+
+
+def _metainfo(world: placed_scenes.World) -> dict[str, Any]:
+    """As many colours of the scenes' as a world of `stand_ins.placed_scenes` has classes."""
+    classes = placed_scenes.classes(world)
+    digits = PALETTE[-10::2]  # told apart by hue
+    palette = [*PALETTE[:2], *digits][: len(classes)]
+    return {"classes": classes, "palette": [list(color) for color in palette]}
+
+
+@DATASETS.register_module()
+class HalvesDataset(ScenesDataset):
+    """Digits named by their half of the image (`replication.datasets.stand_ins.placed_scenes`)."""
+
+    METAINFO = _metainfo("halves")
+
+
+@DATASETS.register_module()
+class ThirdsDataset(ScenesDataset):
+    """Digits named by their third of the image."""
+
+    METAINFO = _metainfo("thirds")
+
+
+@DATASETS.register_module()
+class QuartersDataset(ScenesDataset):
+    """Digits named by their quarter of the image."""
+
+    METAINFO = _metainfo("quarters")
+
+
+@DATASETS.register_module()
+class PatchworkDataset(ScenesDataset):
+    """Squares of regions of photographs (`replication.datasets.stand_ins.patchwork`)."""
+
+    METAINFO = {
+        "classes": patchwork.CLASSES,
+        "palette": [list(color) for color in PALETTE[-len(patchwork.CLASSES) :]],
+    }

@@ -1,0 +1,63 @@
+"""How well a classifier does on the validation split in the middle of its training.
+
+It is asked what it will be asked when it is measured. A step's randomness follows from its number
+(`vitrail.seeding`), so nothing that is drawn here reaches the training: its weights have
+the same bits with validation and without.
+"""
+
+# decides no number
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.utils.data import Subset
+
+from replication.training.distributed import Team, shielded
+from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.measures.accuracy import hits
+
+if TYPE_CHECKING:
+    from replication.training.engine import TrainingRun
+
+
+def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bool:
+    """Whether a training of `steps` is validated after `step`: each `every` epochs, and last."""
+    return every is not None and (step == steps or step % (every * steps_per_epoch) == 0)
+
+
+def validate(
+    model: nn.Module, samples: EvaluationSamples, team: Team, run: TrainingRun
+) -> dict[str, float]:
+    """Let the processes of a training judge its model, each on its share of the images.
+
+    The model, on the team's device, comes back in the mode that it was in.
+
+    Returns:
+        ``top1`` and ``top5``, in percent.
+    """
+    training, size = model.training, run.recipe.batch.micro
+    share = Subset(samples, range(team.rank, len(samples), team.world))
+    model.eval()
+    counts = team.on_all_ranks(lambda: _count(model, share, team, size, run.workers))
+    top1, top5 = (100 * team.sum(counts).double() / len(samples)).tolist()
+    model.train(training)
+    return {"top1": top1, "top5": top5}
+
+
+# Not inference mode: a tensor that a module keeps from it could never again be trained through.
+@torch.no_grad()
+def _count(
+    model: nn.Module, share: Subset[tuple[Tensor, int]], team: Team, batch_size: int, workers: int
+) -> Tensor:
+    """How many labels are the best one, and among the best five: (2,) int64 on the CPU."""
+    right = torch.zeros(2, dtype=torch.int64)
+    with shielded():  # it starts the workers
+        batches = iter(eval_loader(share, batch_size, workers, team.device))
+    for images, labels in batches:
+        right += hits(model(images.to(team.device, non_blocking=True)).float().cpu(), labels).sum(
+            dim=0
+        )
+    return right

@@ -1,0 +1,1 @@
+"""What no paper has: other ways to make Swin equivariant to shifts, to compare with."""

@@ -1,0 +1,223 @@
+import json
+import shutil
+
+import pytest
+import torch
+
+from replication.cli.doctor import slurm, version_differences
+from replication.cluster.partitions import PARTITIONS
+from replication.config.datasets import load_registry
+from replication.config.schema import as_yaml, read_yaml
+from replication.datasets.miniature import write_miniature
+from tests.conftest import rows_of
+from vitrail.images.opening import SPLITS, build
+
+
+@pytest.fixture
+def doctor(vitrail, checkout):
+    """Run the doctor beside a lock that is met."""
+    (checkout / "envs").mkdir()
+    (checkout / "envs" / "requirements.lock").write_text("# empty\n")
+
+    def run(*arguments):
+        return vitrail("doctor", *arguments)
+
+    return run
+
+
+def test_a_scale_on_bundled_data_needs_nothing_more(doctor, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("pretrained: true", "pretrained: false"))
+    (checkout / "file").touch()  # nobody can make a folder below it
+    for data in ("data", "file/data"):
+        done = doctor("--scale", "smoke", "--data", data)
+        assert done.code == 0
+        assert "Nothing is missing for scale smoke" in done.out
+
+
+def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doctor):
+    done = doctor("--scale", "full")
+    assert done.code == 1
+    assert "image-net.org" in done.out
+    assert "{train,val}" in done.out
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in done.out
+
+
+@pytest.mark.parametrize(
+    ("digest", "state"),
+    [("null", "to download, not pinned"), ("a" * 64, "to download"), (None, "missing")],
+)
+def test_weights_are_told_to_be_pinned_or_not(doctor, checkout, digest, state):
+    entry = "vit_tiny_patch16_224: {licence: MIT-0, url: ['http://a/w.pth'], sha256: "
+    text = "{}" if digest is None else f"{entry}{digest}}}"
+    (checkout / "configs" / "weights.yaml").write_text(text)
+    row = next(
+        line for line in doctor("--scale", "full").out.splitlines() if "vit_tiny_patch16" in line
+    )
+    assert state in row
+    assert ("MIT-0" in row) == (digest is not None)
+    assert ("not pinned" in row) == (digest == "null")
+
+
+def test_the_dataset_of_a_source_is_needed_too(doctor, checkout, fine_tuning):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    written = read_yaml(recipes)
+    written["axes"]["mix"]["tuned"]["data"] = {"dataset": "cifar10"}
+    recipes.write_text(as_yaml(written))
+    artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    written = read_yaml(artifacts)
+    written["artifacts"]["table2"]["rows"].pop()
+    artifacts.write_text(as_yaml(written))
+    assert "dataset imagenet; it blocks tiny_table1, tiny_table2" in doctor("--scale", "full").out
+
+
+def test_versions_are_compared_with_the_lock_but_for_the_build(tmp_path):
+    lock = tmp_path / "requirements.lock"
+    lock.write_text("torch==2.13.0\ntimm==0.0.1\nno-such-package==1.0\n")
+    differences = {name: (locked, found) for name, locked, found in version_differences(lock)}
+    assert differences.keys() == {"timm", "no-such-package"}
+    assert differences["timm"][0] == "0.0.1"
+    assert differences["no-such-package"] == ("1.0", None)
+
+
+def test_a_package_that_is_absent_is_missing(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "smoke")
+    assert done.code == 1
+    assert "no-such-package==1.0" in done.out
+
+
+def put_slurm(folder, monkeypatch):
+    """Put a client of a SLURM controller that answers on the PATH."""
+    monkeypatch.setenv("PATH", str(folder), prepend=":")
+    for name, said in (("sbatch", ""), ("scontrol", "Slurmctld(primary) at here is UP")):
+        (folder / name).write_text(f"#!/bin/sh\necho '{said}'\n")
+        (folder / name).chmod(0o755)
+
+
+PAPERS = ("octic", "position", "shift", "variance")
+
+
+@pytest.fixture
+def papers(root, checkout, monkeypatch):
+    """A checkout of the four papers, with a cluster and of the data only miniatures of CIFAR."""
+    monkeypatch.setattr(torch.version, "cuda", "13.0")
+    checkout, scripts = checkout / "papers", checkout / "scripts"
+    shutil.copytree(root / "configs", checkout / "configs")
+    (checkout / "envs").mkdir()
+    (checkout / "envs" / "requirements.lock").write_text("# empty\n")
+    scripts.mkdir()
+    put_slurm(scripts, monkeypatch)
+    monkeypatch.chdir(checkout)
+    path = checkout / "configs" / "datasets.yaml"
+    written, registry = read_yaml(path), load_registry(path)
+    for name in ("cifar10", "cifar100"):
+        write_miniature(registry[name], checkout / "data")
+        for split in SPLITS:
+            images = len(build(registry[name], split, checkout / "data"))
+            written[name][f"{split}_images"] = images
+    path.write_text(as_yaml(written))
+    return checkout
+
+
+def test_table_1_of_shift_needs_cifar_alone(papers, vitrail):
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    found = json.loads(done.out)
+    assert (done.code, found["missing"], found["weights"]) == (0, [], [])
+    states = {dataset["name"]: dataset["state"] for dataset in found["data"]}
+    assert states == {"cifar10": "present", "cifar100": "present"}
+    assert (
+        "Nothing is missing for table1 at scale full."
+        in vitrail("doctor", "table1", "--scale", "full").out
+    )
+
+
+def test_a_build_of_torch_for_cpus_is_missing_where_trainings_run_on_gpus(
+    papers, vitrail, monkeypatch
+):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    done = vitrail("doctor", "table1", "--scale", "full")
+    assert (done.code, "make install TORCH=cuda" in done.out) == (1, True)
+
+
+def test_a_data_root_that_cannot_be_written_is_missing_where_a_dataset_is_downloaded(
+    papers, vitrail
+):
+    for data, code in (("data", 0), ("new", 0), ("file/data", 1)):
+        (papers / "file").touch()  # nobody can make a folder below it
+        done = vitrail("doctor", "table1", "--scale", "full", "--data", data)
+        assert (done.code, "permission to write in file/data" in done.out) == (code, code == 1)
+
+
+def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
+    file = papers / PARTITIONS
+    file.parent.mkdir(parents=True)
+    file.write_text("partitions:\n  gpu: {max_runtime: two days}\n")
+    done = vitrail("doctor", "table1", "--scale", "full")
+    assert (done.code, f"{PARTITIONS}:2: 'partitions.gpu.max_runtime'" in done.out) == (1, True)
+
+
+def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):
+    done = vitrail("doctor", "shift_table2", "table1", "--scale", "full")
+    assert done.code == 1
+    assert "Missing for shift_table2, table1 at scale full" in done.out
+    assert "dataset imagenet; it blocks shift_table2" in done.out
+    assert "cityscapes" not in done.out
+
+
+def test_a_fault_of_another_paper_is_none_of_a_target(papers, vitrail):
+    artifacts = papers / "configs" / "papers" / "octic" / "artifacts.yaml"
+    artifacts.write_text(artifacts.read_text().replace(":block_ratios", ":block_rations"))
+    assert vitrail("doctor", "table1", "--scale", "full").code == 0
+    done = vitrail("doctor", "octic_table1", "--scale", "full")
+    assert done.code == 1
+    assert "does not define a function 'block_rations'; did you mean 'block_ratios'?" in done.out
+
+
+def test_an_unknown_target_is_answered_with_the_closest(doctor):
+    done = doctor("tiny_table", "--scale", "full")
+    assert done.code == 2
+    assert "target 'tiny_table' is unknown; did you mean 'tiny_table" in done.err
+
+
+def test_many_targets_are_counted_and_all_are_named_on_demand(papers, vitrail):
+    short, long = (vitrail("doctor", "--scale", "full", *more).out for more in ((), ("--verbose",)))
+    counted, named = (
+        next(line for line in out.splitlines() if line.startswith("imagenet "))
+        for out in (short, long)
+    )
+    number, noun = counted.split()[-2:]
+    assert (noun, "shift_table2" in named) == ("targets", True)
+    assert int(number) == sum(named.count(f"{paper}_") for paper in PAPERS)
+
+
+def test_a_terminal_of_100_columns_holds_all_tables(papers, terminal):
+    lines = terminal("doctor", "--scale", "full")
+    assert max(map(len, rows_of(lines))) <= 100
+    assert len(lines) < 150
+
+
+def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert slurm() == (False, "no client (sbatch is not on the PATH)")
+    for name, script in (("sbatch", "exit 0"), ("scontrol", "echo 'Slurmctld is DOWN'; exit 1")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert slurm()[0] is False
+    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at here is UP'\n")
+    assert slurm() == (True, "controller up")
+
+
+def test_all_of_it_is_told_as_json(doctor, checkout):
+    (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
+    done = doctor("--scale", "full", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    absent = {"package": "no-such-package", "locked": "1.0", "installed": None}
+    assert found["software"]["other_versions"] == [absent]
+    assert found["hardware"]["cpu_cores"] >= 1
+    (data,) = (entry for entry in found["data"] if entry["name"] == "imagenet")
+    assert (data["state"], data["needed_by"]) == ("missing", ["tiny_table1", "tiny_table2"])
+    assert "image-net.org" in data["fault"]
+    missing = {sentence.split(";")[0] for sentence in found["missing"]}  # a GPU may be, too
+    assert missing >= {"packages of the lock: no-such-package==1.0", "dataset imagenet"}

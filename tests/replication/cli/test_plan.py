@@ -1,0 +1,302 @@
+import json
+import math
+import re
+
+import pytest
+import yaml
+
+from replication.cluster.partitions import PARTITIONS, PROFILE
+from replication.plan.catalog import load_catalog
+from replication.pricing.cost import (
+    Costs,
+    ModelCost,
+    evaluation_seconds,
+    load_devices,
+    training_images,
+)
+from replication.pricing.estimate import device_seconds, runs_of_row
+from replication.report.progress import runs_behind, share_left
+from tests.conftest import catalog_of, rows_of
+
+
+def line(text, start):
+    """The cells of the line that begins so."""
+    found = [line for line in text.splitlines() if line.startswith(start)]
+    assert len(found) == 1, text
+    return found[0].split()
+
+
+def checkpoint(run, seed, step):
+    path = run.seed_folder(seed) / "checkpoints" / f"step-{step:08d}.pt"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.touch()
+
+
+def test_trainings_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
+    here = catalog()
+    plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
+    weights = plain.seed_folder(0) / "weights.safetensors"
+    weights.parent.mkdir(parents=True)
+    weights.touch()
+    plain.records[0].write_text("{}")
+    checkpoint(mixup, 0, 3)
+    here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
+    here.paper("tiny").measurement("facts", None).path.write_text("{}")
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "1", "1", "0"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
+    assert line(out, "render") == ["render", "0", "0", "1"]
+    weights.unlink()
+    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "1", "1"]
+
+
+def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
+    here = catalog("full")
+    table = here.artifact("tiny", "table1")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    rows = [device_seconds(runs_of_row(table, row), costs)[0].high for row in table.rows]
+    total = device_seconds(table.runs, costs)[0].high
+    assert len(rows) == 3
+    assert rows[0] == rows[2]
+    assert total == pytest.approx(rows[0] + rows[1])
+
+
+def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine_tuning):
+    out = vitrail("plan", "tiny_table2", "--scale", "smoke").out
+    assert line(out, "train") == ["train", "0", "0", "2"]
+    assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
+    assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
+    table = catalog().artifact("tiny", "table2")
+    assert [run.name for run in runs_of_row(table, "Tuned")] == ["plain", "tuned"]
+    assert [run.name for run in runs_of_row(table, "Again")] == ["plain"]
+    assert line(out, "Tuned")[1] == line(out, "total,")[4] == "2"
+
+
+def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, checkout):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text('runs: {"mix*": {resources: {train: {gpus: 2}}}}')
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert line(out, "mixup")[-1] == "2"
+    assert line(out, "plain")[-1] == "8"
+
+
+def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
+    """For as many as can share the micro-batches of a step."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    delta = {"schedule": {"epochs": 10**7}, "batch": {"micro": 32}}
+    resources = {"train": {"nodes": 2, "gpus": 1}}
+    full.write_text(
+        json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
+    )
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    trainings, days = out.split("Days of a training on several machines")
+    assert line(trainings, "mixup")[-1] == "2"
+    gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
+    assert (gpus, none) == ("1", "-")
+    assert float(low) == pytest.approx(2 * float(half), rel=0.1)
+    assert float(high) > 1
+    assert "plain" not in days.split("Training")[0]
+
+
+def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrail, checkout):
+    """The limit is compared with the upper bound, shared by the GPUs of the job."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+
+    def told(gpus, minutes):
+        limits = {"gpus": gpus, "runtime": minutes}
+        runs = {"mixup": {"resources": {"train": limits, "evaluate": limits}}}
+        recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+        full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+        out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+        return json.loads(out)["over_time_limit"]
+
+    assert told(1, 10**6) == []
+    here = load_catalog(scale="full")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    minutes = costs.seconds(here.paper("tiny").run("mixup")).high / 60
+    (sentence,) = told(1, int(minutes / 2) + 1)
+    assert sentence.startswith("tiny/mixup takes ")
+    assert "goes on from its checkpoints in up to 2 jobs" in sentence
+    assert told(2, int(minutes / 2) + 1) == []
+    few = int(minutes / 8) + 1
+    assert "in up to 4 jobs; give Snakemake --retries 3" in told(2, few)[0]
+    (checkout / PROFILE).mkdir(parents=True)
+    (checkout / PROFILE / "config.yaml").write_text("retries: 3\n")
+    assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
+
+
+def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, checkout):
+    (checkout / PROFILE).mkdir(parents=True)
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+    runs = {"*": {"resources": {"train": {"gpus": 1, "runtime": 10**6}}}}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+
+    def told(minutes):
+        limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_runtime": minutes}}
+        (checkout / PARTITIONS).write_text(json.dumps({"partitions": limits}))
+        out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+        return json.loads(out)["over_time_limit"]
+
+    assert told(525_600) == []
+    here = load_catalog(scale="full")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    run = here.paper("tiny").run("mixup")
+    minutes = costs.seconds(run).high / 60
+    limit = int(minutes / 3)
+    (sentence,) = (line for line in told(limit) if line.startswith("tiny/mixup takes"))
+    assert f"in up to {math.ceil(minutes / limit)} jobs" in sentence
+
+
+def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
+    said = "divided among the"
+    assert said in vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    assert said not in vitrail("plan", "tiny_table1", "--scale", "smoke", "--device", "a100").out
+
+
+def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(
+    vitrail, checkout
+):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    model = {"name": "vit_huge_patch14_224", "args": {"img_size": 224, "embed_dim": 1280}}
+    model["args"] |= {"depth": 32, "num_heads": 16}
+    recipes = {"mixup": {"model": model, "data": {"image_size": 224}}}
+    runs = {"mixup": {"resources": {"evaluate": {"gpus": 1, "runtime": 1}}}}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    (sentence,) = (line for line in out.splitlines() if line.startswith("tiny/accuracy of"))
+    here = load_catalog(scale="full")
+    measurement = here.paper("tiny").measurement("accuracy", "mixup")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    minutes = math.ceil(evaluation_seconds(measurement, costs).high / 60)
+    assert "of mixup takes" in sentence
+    path, _, line = sentence.removesuffix(".").rpartition(" in ")[2].partition(": ")
+    assert checkout / path == full
+    written = yaml.safe_load(line)["runs"]
+    assert written["mixup"]["resources"]["evaluate"]["runtime"] == minutes
+    gpus = runs["mixup"]["resources"]["evaluate"]["gpus"]
+    written["mixup"]["resources"]["evaluate"]["gpus"] = gpus  # as it was
+    full.write_text(json.dumps({"recipes": recipes, "runs": written}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+    assert json.loads(out)["over_time_limit"] == []
+
+
+def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(monkeypatch, terminal):
+    counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
+    monkeypatch.setattr("replication.pricing.cost.count_model", lambda *_: counted)
+    lines = terminal("plan", "shift_table1", "--scale", "full")
+    rows = rows_of(lines)
+    assert max(map(len, rows)) <= 100
+    assert not [row for row in rows if row.startswith(" ")]
+
+
+def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_out(
+    vitrail, checkout
+):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text() + "ours: [mixup]\n")
+
+    def planned():
+        """The runs to train, the hours of all runs and of ours, and whether they are counted."""
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        ours = found["training_hours_of_ours"]
+        number = found["nodes"]["train"]["missing"]
+        return number, found["training_hours"]["all"][1], ours["all"][1], ours["counted"]
+
+    number, hours, of_ours, counted = planned()
+    assert (number, counted) == (1, False)
+    assert of_ours == pytest.approx(hours)  # mixup trains as long as plain
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Not counted are rows that the papers lack: 1 run" in out
+    settings = checkout / "configs" / "default.yaml"
+    settings.write_text(settings.read_text().replace("extensions: null", "extensions: true"))
+    assert planned() == (2, pytest.approx(2 * hours), pytest.approx(of_ours), True)
+    assert (
+        "Of these are for rows that the papers lack"
+        in vitrail("plan", "tiny_table1", "--scale", "full").out
+    )
+
+
+def test_hours_are_images_of_all_seeds_over_speed(catalog):
+    here = catalog("laptop")
+    run = here.paper("tiny").run("plain")
+    device = load_devices(here.root)["cpu"]
+    flops = Costs(here, device).training_flops(run)
+    costs = Costs(here, device.model_copy(update={"sustained": (100 * flops, 100 * flops)}))
+    whole, left = device_seconds([run], costs)
+    assert whole.high == left.high == pytest.approx(training_images(run) * len(run.seeds) / 100)
+
+
+def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
+    run = catalog().paper("tiny").run("plain")  # one epoch of 1198 // 64 = 18 steps
+    checkpoint(run, 0, 6)
+    checkpoint(run, 0, 9)
+    assert share_left(run, 0) == pytest.approx(0.5)
+    (run.seed_folder(0) / "weights.safetensors").touch()
+    assert share_left(run, 0) == 0
+
+
+def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrail):
+    done = vitrail("plan", "tiny", "--scale", "full")
+    assert done.code == 0
+    assert "two to three days per training" in done.out
+    assert "NVIDIA A100" in done.out
+    assert "total, each run once" in done.out
+    assert "1 run of zero epochs" in done.out
+    assert "published weights of vit_tiny_patch16_224" in done.out
+    assert "Dataset missing: dataset 'imagenet' is not in" in done.out
+
+
+def test_a_download_is_listed_with_its_size(vitrail, checkout):
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace("dataset: imagenet", "dataset: cifar10"))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "download of cifar10" in out
+    assert "170.5 MB" in out
+
+
+def test_an_unknown_device_is_answered_with_the_closest(vitrail):
+    done = vitrail("plan", "tiny", "--device", "a10")
+    assert done.code == 2
+    assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
+
+
+def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
+    here = load_catalog(scale="workstation")
+    costs = Costs(here, load_devices(root)["a100"])
+    page = (root / "docs" / "workstation.md").read_text()
+    for name in (*(name for name, paper in here.papers.items() if paper.artifacts), "all"):
+        runs = runs_behind(here.target(name).artifacts)
+        hours = device_seconds(runs, costs)[0].times(1 / 3600)
+        said = f"{hours.low:.2g} to {hours.high:.2g}"
+        assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)
+    assert float(f"{hours.high:.2g}") <= 48  # to the digits that the page has
+
+
+@pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
+def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
+    here = catalog_of(scale)
+    asked = [here.resources(node) for node in (*here.runs.values(), *here.measurements.values())]
+    assert {(each.nodes, each.gpus) for each in asked} == {(1, 0), (1, 1)}
+
+
+def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
+    here = catalog_of("workstation-imagenet")
+    for run in here.runs.values():
+        assert run.info.name == "imagenet"
+        assert run.recipe.model.published
+        assert training_images(run) == 0
+
+
+def test_a_target_of_nothing_at_a_scale_is_refused_in_a_sentence(vitrail, catalog, checkout):
+    folder = checkout / "configs" / "papers" / "tiny" / "scales"
+    folder.mkdir(exist_ok=True)
+    (folder / "full.yaml").write_text("artifacts: []\n")
+    done = vitrail("plan", "tiny", "--scale", "full")
+    assert done.code == 2
+    assert "scale 'full' does not make 'tiny'; give one of the scales that do" in done.err
+    done = vitrail("plan", "figures", "--scale", "full")
+    assert done.code == 2
+    assert "figures has no table or figure at scale 'full'; choose another target" in done.err

@@ -1,0 +1,381 @@
+"""Results are verified if they hang together, none is missing, and none differs too much."""
+
+import json
+import re
+import shutil
+
+import pytest
+import yaml
+
+from replication.config.schema import as_yaml
+from replication.plan.catalog import load_catalog
+from replication.records.record import digest_once
+from replication.report.results import RECORDS, published_folder
+from tests.replication.cli.conftest import NUMBERS
+
+
+@pytest.fixture
+def verify(vitrail):
+    def run(scale="laptop", *flags):
+        digest_once.cache_clear()
+        return vitrail("verify", "--scale", scale, *flags)
+
+    return run
+
+
+def test_equal_results_are_verified_with_their_coverage(publish, verify):
+    publish()
+    done = verify()
+    assert done.code == 0, done.out
+    assert "3 of 3 numbers compared; 0 lie beyond" in done.out
+    assert done.out.rstrip().endswith("Verified.")
+
+
+def test_a_published_number_that_was_changed_fails(publish, verify):
+    """As when a table is multiplied by 0.3."""
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("81.0", "24.3"))
+    done = verify()
+    assert done.code == 1
+    assert f"{path} is not what the published records give" in " ".join(done.out.split())
+
+
+def test_a_number_that_was_changed_in_its_published_record_fails(publish, verify):
+    path = published_folder(publish()) / "tiny" / RECORDS
+    path.write_text(path.read_text().replace("81.0", "24.3"))
+    done = verify()
+    assert done.code == 1
+    assert "is not what the published records give" in " ".join(done.out.split())
+
+
+def test_a_node_that_was_changed_in_its_published_record_is_refused(publish, verify):
+    path = published_folder(publish()) / "tiny" / RECORDS
+    path.write_text(path.read_text().replace('"device":"cpu"', '"device":"cuda"'))
+    done = verify()
+    assert done.code == 2
+    assert f"{path}, line" in done.err
+
+
+def test_tables_and_records_that_were_changed_together_are_not_as_they_were_committed(
+    publish, verify, git
+):
+    publish()
+    git("add", ".")
+    git("commit", "--quiet", "-m", "Publish")
+    assert verify().code == 0
+    publish(ratio=0.6)
+    done = verify()
+    assert done.code == 1
+    for name in ("table1.csv", RECORDS):
+        place = f"results/published/laptop/tiny/{name} is not as it was committed"
+        assert place in " ".join(done.out.split())
+
+
+def test_a_number_that_was_changed_here_fails(publish, verify):
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("81.0", "5.0"))
+    done = verify()
+    assert done.code == 1
+    record = catalog.results / "tiny" / "table1.json"
+    assert f"{record} rendered another table1.csv than is here" in " ".join(done.out.split())
+    assert "Not verified: altered: 1" in done.out
+
+
+def test_weights_that_were_exchanged_fail(publish, verify):
+    run = publish().paper("tiny").run("plain")
+    run.weights(0).write_text("others")
+    done = verify()
+    assert done.code == 1
+    assert f"names other weights than {run.weights(0)} holds" in " ".join(done.out.split())
+
+
+@pytest.mark.parametrize("name", ["tiny/table1.csv", f"tiny/{RECORDS}"])
+def test_a_published_file_that_is_gone_fails(publish, verify, name, write_results):
+    catalog = publish()
+    (published_folder(catalog) / name).unlink()
+    if name.endswith("csv"):  # another is left, or there would be nothing to compare
+        other = published_folder(catalog) / "tiny" / "table9.csv"
+        other.write_text("x")
+    done = verify()
+    assert done.code == 1
+    assert "Not verified: altered" in done.out
+
+
+def test_a_number_that_is_missing_here_fails(publish, make, verify):
+    catalog = publish()
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make(NUMBERS, ratio=None)
+    done = verify()
+    assert done.code == 1
+    assert "missing: 1" in done.out
+    assert re.search(r"tiny_table1 +Plain +Ratio +0.5 +nan", done.out)
+
+
+def test_only_what_is_asked_for_must_be_here(publish, make, verify):
+    """After one measurement, what rests on others is not missing."""
+    publish()
+    done = verify("laptop", "tiny_table1")
+    assert (done.code, "3 of 3 numbers compared" in done.out) == (0, True)
+    path = published_folder(load_catalog(scale="laptop")) / "tiny" / "table1.csv"
+    other = path.with_name("table2.csv")
+    other.write_text(path.read_text().replace(",table1,", ",table2,"))
+    assert "; missing: " in verify().out
+    assert "; missing: " not in verify("laptop", "tiny_table1").out
+    done = verify("laptop", "tiny_table2")
+    assert (done.code, "run snakemake tiny_table2 --config scale=laptop" in done.err) == (2, True)
+
+
+def test_a_target_that_has_nothing_to_compare_is_refused(publish, verify, draw):
+    catalog = publish()
+    draw(catalog, catalog.artifact("tiny", "table2"))  # of no measurement
+    done = verify("laptop", "tiny_table2")
+    assert (done.code, "tiny_table2: no number" in done.err) == (2, True)
+    assert verify("laptop", "tiny_table1", "--published").code == 2
+
+
+def test_emptied_exact_cells_fail(publish, verify):
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    path.write_text(path.read_text().replace("0.5,", ","))
+    assert verify().code == 1
+
+
+def test_an_exact_number_that_differs_in_its_last_digit_fails(publish, make, verify):
+    publish(ratio=0.5)
+    make(NUMBERS, ratio=0.6)
+    done = verify()
+    assert done.code == 1
+    assert "EXACT, FAILED" in done.out
+
+
+def test_an_exact_number_that_rounds_alike_passes(publish, make, verify):
+    publish(ratio=0.5)
+    make(NUMBERS, ratio=0.50001)
+    assert verify().code == 0
+
+
+def test_numbers_within_the_spread_of_their_seeds_pass(publish, make, verify):
+    publish()
+    make({**NUMBERS, "plain": [80.5, 81.5, 82.5]})
+    done = verify()
+    assert done.code == 0, done.out
+    assert "3 of 3 numbers compared; 0 lie beyond" in done.out
+
+
+def test_one_number_further_apart_than_chance_allows_fails(publish, make, verify):
+    """One in twenty may lie beyond its 95 % interval, but not at any distance."""
+    publish()
+    make({**NUMBERS, "mixup": [68.0, 68.2, 68.4]})
+    beyond = json.loads(verify("laptop", "--json").out)
+    assert (beyond["verified"], beyond["numbers"]["differs"]) == (True, 1)
+    make({**NUMBERS, "mixup": [30.0, 30.5, 31.0]})
+    done = verify("laptop", "--json")
+    assert done.code == 1
+    assert [number["row"] for number in json.loads(done.out)["beyond_chance"]] == ["Mixup"]
+    assert re.search(r"tiny_table1 +Mixup +Top-1 +71 +30.5 .* NOT BY CHANCE", verify().out)
+
+
+def test_a_single_run_has_the_largest_published_spread_of_its_table(publish, make, verify):
+    """The seeds of scale laptop have standard deviations of 1 and 4."""
+    publish({"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 74.0, 78.0]})
+    publish({"plain": [80.0], "mixup": [70.0]}, scale="smoke")
+    make({"plain": [70.0], "mixup": [80.0]}, scale="smoke")  # 1.8 standard deviations
+    told = json.loads(verify("smoke", "--json").out)
+    assert (told["verified"], told["numbers"]["within"]) == (True, 2)
+    make({"plain": [40.0], "mixup": [80.0]}, scale="smoke")  # 7
+    done = verify("smoke", "--json")
+    assert done.code == 1
+    assert [number["row"] for number in json.loads(done.out)["beyond_chance"]] == ["Plain"]
+
+
+def test_seeds_with_equal_numbers_are_taken_for_single_runs(publish, make, verify):
+    """Seeds that are all at 100 % do not say how far the next one may be."""
+    publish({"plain": [100.0, 100.0, 100.0], "mixup": NUMBERS["mixup"]})
+    make({"plain": [100.0, 99.5, 100.0], "mixup": NUMBERS["mixup"]})
+    assert verify().code == 0
+    make({"plain": [99.5, 99.5, 99.5], "mixup": NUMBERS["mixup"]})
+    assert verify().code == 0
+    make({"plain": [90.0, 90.0, 90.0], "mixup": NUMBERS["mixup"]})
+    assert verify().code == 1
+
+
+def test_where_no_spread_is_published_a_single_run_may_differ_by_half(publish, make, verify):
+    publish({"plain": [80.0], "mixup": [70.0]}, scale="smoke")
+    make({"plain": [79.0], "mixup": [35.0]}, scale="smoke")
+    done = verify("smoke")
+    assert done.code == 0, done.out
+    make({"plain": [24.0], "mixup": [21.0]}, scale="smoke")
+    done = verify("smoke", "--json")
+    assert done.code == 1
+    assert len(json.loads(done.out)["beyond_chance"]) == 2
+
+
+def test_differences_of_rounding_are_none(publish, make, verify):
+    """A number that float32's rounding decides is another on another machine."""
+    publish({"plain": [1e-7], "mixup": [70.0]}, scale="smoke")
+    make({"plain": [5e-7], "mixup": [70.00001]}, scale="smoke")
+    told = json.loads(verify("smoke", "--json").out)
+    assert (told["verified"], told["numbers"]["same"]) == (True, 3)
+
+
+def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, verify, checkout):
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    path.write_text(path.read_text().replace("smoke", "laptop"))
+    publish()
+    assert "plain-is-better" not in verify().out
+    make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
+    done = verify()
+    assert done.code == 1
+    assert "Claims lost: tiny/plain-is-better." in done.out
+    assert "claims lost: 1" in done.out
+
+
+def test_a_claim_about_hardware_is_never_lost(publish, make, verify, checkout):
+    """Another machine may be faster at something else."""
+    folder = checkout / "configs" / "papers" / "tiny"
+    claims, artifacts = folder / "claims.yaml", folder / "artifacts.yaml"
+    claims.write_text(claims.read_text().replace("smoke", "laptop"))
+    read = yaml.safe_load(artifacts.read_text())
+    read["artifacts"]["table1"]["columns"][0]["hardware"] = True
+    artifacts.write_text(as_yaml(read))
+    publish()
+    make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
+    told = json.loads(verify("laptop", "--json").out)
+    assert [claim["claim"] for claim in told["claims"]] == ["tiny/plain-is-better"]
+    assert told["claims_lost"] == []
+
+
+def test_results_elsewhere_are_held_against_the_same_publication(publish, vitrail, tmp_path):
+    publish()
+    options = ["--scale", "laptop", "--published", "--results", str(tmp_path / "elsewhere")]
+    done = vitrail("verify", *options)
+    assert (done.code, done.out.splitlines()[-1]) == (0, "Verified.")
+
+
+def test_copies_of_a_number_count_once(publish, verify):
+    """Table 1 shows the plain run's accuracy in two rows, and the fact in three."""
+    catalog = publish()
+    assert len(catalog.artifact("tiny", "table1").measurements) == 3
+    assert "3 of 3 numbers" in verify().out
+
+
+def test_what_was_published_and_is_no_artifact_any_more_fails(publish, make, verify, checkout):
+    publish()
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    path.write_text(path.read_text().replace("  table1:", "  table7:"))
+    path.with_name("reference").joinpath("table1.csv").unlink()
+    path.with_name("claims.yaml").write_text("[]\n")
+    catalog = make(NUMBERS)
+    assert catalog.rendering(catalog.artifact("tiny", "table7")).is_file()
+    done = verify()
+    assert done.code == 1
+    assert "tiny_table1 is published and is no artifact of this scale" in done.out
+
+
+def test_the_worst_copy_of_a_number_counts(publish, verify):
+    """The plain run's accuracy stands in two rows; one of the copies is emptied here."""
+    catalog = publish()
+    path = catalog.results / "tiny" / "table1.csv"
+    lines = path.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if "Plain again,Top-1" not in line]
+    path.write_text("".join(kept))
+    done = verify()
+    assert done.code == 1
+    assert "missing: 1" in done.out
+
+
+def test_without_published_results_it_says_so(vitrail):
+    done = vitrail("verify", "--scale", "smoke")
+    assert done.code == 2
+    assert "results/published/smoke holds no results" in done.err
+
+
+def test_what_is_found_is_told_as_json(publish, make, verify):
+    catalog = publish()
+    catalog.paper("tiny").measurement("facts", None).path.unlink()
+    make({**NUMBERS, "plain": [40.0, 41.0, 42.0]}, ratio=None)
+    done = verify("laptop", "--json")
+    assert done.code == 1
+    found = json.loads(done.out)
+    assert not found["verified"]
+    assert found["faults"]["missing"] == found["numbers"]["missing here"] == 1
+    odd = {
+        (cell["column"], cell["agreement"]): (cell["published"], cell["ours"])
+        for cell in found["odd"]
+    }
+    assert odd["Ratio", "missing here"] == (0.5, None)
+    assert odd["Top-1", "differs"] == (81, 41)
+
+
+def test_verified_results_have_no_faults_as_json(publish, verify):
+    publish()
+    done = verify("laptop", "--json")
+    assert done.code == 0
+    found = json.loads(done.out)
+    assert found["verified"]
+    assert (found["faults"], found["odd"], found["numbers"]["same"]) == ({}, [], 3)
+
+
+def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify, checkout):
+    folder = published_folder(publish())
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    done = verify("laptop", "--published")
+    assert done.code == 0
+    told = f"1 artifact in {folder}/, byte by byte what the 5 records"
+    assert told in " ".join(done.out.split())
+    path = folder / "tiny" / "table1.md"
+    path.write_text(path.read_text().replace("81.0", "81.1"))
+    done = verify("laptop", "--published", "--json")
+    assert done.code == 1
+    (fault,) = json.loads(done.out)["altered"]
+    assert fault.startswith(str(path))
+
+
+def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify):
+    publish(scale="study")
+    make({"plain": [80.5, 81.5, 82.5], "mixup": [67.0, 68.0, 69.0]})
+    done = verify("laptop", "--against", "study", "--json")
+    assert done.code == 0, done.out
+    record = json.loads(done.out)
+    assert record["numbers"]["within"] == 1
+    assert record["numbers"]["differs"] == 1
+    assert [(odd["row"], odd["published"], odd["ours"]) for odd in record["odd"]] == [
+        ("Mixup", 71.0, 68.0)
+    ]
+
+
+def test_a_comparison_with_a_scale_is_not_left_out_silently(publish, verify):
+    publish()
+    done = verify("laptop", "--against", "study", "--published")
+    assert done.code == 2
+    assert "give them in commands of their own" in done.err
+
+
+def test_more_differences_from_another_scale_than_chance_allows_fail(publish, make, verify):
+    publish(scale="study")
+    make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})
+    assert verify("laptop", "--against", "study").code == 1
+
+
+def test_numbers_of_recipes_that_differ_between_scales_are_not_compared(
+    publish, make, verify, checkout
+):
+    scale = {"extends": "laptop", "recipes": {"mixup": {"schedule": {"epochs": 2}}}}
+    (checkout / "configs" / "papers" / "tiny" / "scales" / "study.yaml").write_text(as_yaml(scale))
+    publish(scale="study")
+    make({"plain": [80.5, 81.5, 82.5], "mixup": [30.0, 31.0, 32.0]})
+    record = json.loads(verify("laptop", "--against", "study", "--json").out)
+    assert record["numbers"]["within"] == 1
+    assert record["numbers"]["differs"] == 0
+
+
+def test_a_scale_that_is_not_published_is_refused_with_those_that_are(publish, make, verify):
+    publish(scale="study")
+    make(NUMBERS)
+    done = verify("laptop", "--against", "gpu")
+    assert done.code == 2
+    assert "results/published/gpu" in done.err
+    assert done.err.rstrip().endswith("study")

@@ -1,0 +1,251 @@
+import dataclasses
+import json
+import shutil
+
+import pytest
+
+from replication.claims.comparison import read_cells
+from replication.config.schema import as_yaml, read_yaml
+from replication.records.record import read_record
+from replication.report.results import RECORDS, as_lines, published_folder, read_published
+
+CELL = ["why", "tiny_table1", "Plain", "Top-1"]
+SMOKE = ["--scale", "smoke"]
+
+
+@pytest.fixture
+def asked(vitrail):
+    """What ``vitrail why`` tells, as data."""
+
+    def ask(*arguments, scale="smoke"):
+        done = vitrail("why", *arguments, "--scale", scale, "--json")
+        assert done.code == 0, done.err
+        return json.loads(done.out)
+
+    return ask
+
+
+def grouped(checkout, columns):
+    """Give Table 1 columns of these groups and labels, the first of them the measured one."""
+    paper = checkout / "configs" / "papers" / "tiny"
+    for file in ("reference/table1.csv", "claims.yaml"):
+        (paper / file).unlink()
+    artifacts = read_yaml(paper / "artifacts.yaml")
+    first = artifacts["artifacts"]["table1"]["columns"][0]
+    artifacts["artifacts"]["table1"]["columns"] = [
+        {**first, "group": group, "label": label} for group, label in columns
+    ]
+    (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
+
+
+def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
+    path = catalog.paper("tiny").measurement("accuracy", "plain").path
+    record = read_record(path)
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert told["printed"] == {"value": 74.8, "std": 0.1, "source": "Table 1, p. 1"}
+    measured = told["measured"]
+    assert (measured["measured"], measured["n_seeds"]) == (76.0, 3)
+    assert measured["std"] == pytest.approx(1.0)
+    assert measured["verdict"] == "not_comparable"
+    measurement = told["measurement"]
+    assert measurement["function"] == "vitrail.measures.accuracy:accuracy"
+    assert (measurement["key"], measurement["seeds"]) == ("top1", [0, 1, 2])
+    assert (measurement["record"], measurement["sha256"]) == (str(path), record.sha256)
+    assert measurement["code"] == record.outcome["code"]
+    assert (measurement["commit"], measurement["seconds"]) == ("a" * 40, 1.0)
+    run = catalog.paper("tiny").run("plain")
+    assert [training["record"] for training in told["trainings"]] == list(map(str, run.records))
+    assert {training["code"] for training in told["trainings"]} == {run.code}
+    assert [seed for training in told["trainings"] for seed in training["seeds"]] == [0, 1, 2]
+    assert told["faults"] == []
+
+
+def test_the_claims_of_a_cell_are_those_that_read_it(asked, make):
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    (claim,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
+    assert (claim["id"], claim["status"]) == ("plain-is-better", "held")
+    assert asked("tiny_table1", "Plain", "Ratio", scale="laptop")["claims"] == []
+
+
+@pytest.mark.parametrize("row", ["Plain", "Mixup"])
+def test_a_claim_on_every_row_is_of_each_row(asked, checkout, row):
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    (claim,) = read_yaml(path)
+    claim["left"]["row"] = claim["right"]["row"] = "*"
+    claim["right"]["column"] = "Ratio"
+    path.write_text(as_yaml([dict(claim)]))
+    for column in ("Top-1", "Ratio"):
+        (used,) = asked("tiny_table1", row, column)["claims"]
+        assert used["id"] == claim["id"]
+
+
+def test_a_claim_on_every_row_leaves_out_the_rows_of_one_side(asked, checkout):
+    """Table 2 has no row of Table 1."""
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    (claim,) = read_yaml(path)
+    claim["left"]["row"] = claim["right"]["row"] = "*"
+    claim["right"]["artifact"] = "table2"
+    path.write_text(as_yaml([dict(claim)]))
+    assert asked("tiny_table1", "Plain", "Top-1")["claims"] == []
+
+
+def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog):
+    recipe = asked("tiny_table1", "Mixup", "Top-1")["recipe"]
+    assert recipe["name"] == "mixup"
+    assert recipe["folder"] == str(catalog().paper("tiny").run("mixup").folder)
+    found = {value["field"]: value for value in recipe["values"]}
+    assert "augmentation.cutmix" not in found  # its default
+    paper = "configs/papers/tiny"
+    for field, value, file in (
+        ("augmentation.mixup", 0.8, f"{paper}/recipes.yaml"),
+        ("schedule.epochs", 1, f"{paper}/scales/smoke.yaml"),
+    ):
+        place, _, number = found[field]["place"].rpartition(":")
+        assert (found[field]["value"], place) == (value, file)
+        line = (checkout / file).read_text().splitlines()[int(number) - 1]
+        assert line.strip() == f"{field.rpartition('.')[2]}: {value}"
+
+
+def test_a_measure_of_the_papers_own_recipe_has_its_values_and_lines(asked, checkout):
+    """The scale has one epoch, the paper three."""
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    artifacts["measures"]["facts"]["on"] = "paper"
+    artifacts["artifacts"]["table1"]["columns"][1]["recipe"] = "{mix}"
+    path.write_text(as_yaml(artifacts))
+    told = asked("tiny_table1", "Plain", "Ratio")
+    found = {value["field"]: value for value in told["recipe"]["values"]}["schedule.epochs"]
+    assert found["value"] == 3
+    assert found["place"].startswith("configs/papers/tiny/recipes.yaml:")
+    assert told["trainings"] == []
+
+
+def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
+    make({"plain": [75.0, 76.0, 77.0]})
+    done = vitrail(*CELL, "--scale", "laptop")
+    assert done.code == 0, done.err
+    lines = done.out.splitlines()
+    assert [line for line in lines if len(line) > 100] == []
+    assert len(lines) < 60
+
+
+def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
+    told = asked("tiny_table1", "Plain", "Top-1")
+    assert told["measured"] is None
+    assert told["measurement"]["sha256"] is None
+    assert [training["sha256"] for training in told["trainings"]] == [None]
+    assert "snakemake tiny_table1 --config scale=smoke" in vitrail(*CELL, *SMOKE).out
+
+
+def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publish, checkout):
+    """The record's digest is the one that the published table names."""
+    catalog = publish()
+    cells = read_cells(published_folder(catalog) / "tiny" / "table1.csv")
+    (digest,) = cells[(cells["row"] == "Plain") & (cells["column"] == "Top-1")]["measurement"]
+    here = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (here["origin"], here["measured"]) == ("here", here["published"])
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (told["origin"], told["measured"]) == ("published", None)
+    assert told["published"] == here["published"]
+    assert told["measurement"]["sha256"] == digest
+    for part in ("measurement", "trainings", "claims"):
+        assert told[part] == here[part]
+
+
+def test_a_damaged_publication_is_told_and_hides_nothing_of_here(vitrail, publish):
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / RECORDS
+    path.write_text(path.read_text() + "{")
+    done = vitrail(*CELL, "--scale", "laptop")
+    assert done.code == 0
+    assert "measured     81.0" in done.out
+    assert f"cannot read {path}, line" in " ".join(done.out.split())
+
+
+def test_what_was_published_is_told_where_it_is_planned_otherwise_by_now(asked, publish, checkout):
+    """The measure has other arguments by now, and so another record."""
+    publish()
+    before = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["measurement"]
+    path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
+    artifacts = read_yaml(path)
+    artifacts["measures"]["accuracy"]["args"] = {"images": 7}
+    path.write_text(as_yaml(artifacts))
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (told["measured"], told["origin"]) == (None, "published")
+    assert told["published"]["measured"] == 81.0
+    assert told["measurement"]["record"] == before["record"]
+
+
+def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
+    catalog = publish()
+    path = published_folder(catalog) / "tiny" / RECORDS
+    records = read_published(path.parents[1])
+    own = catalog.paper("tiny").measurement("accuracy", "plain").path
+    older = {**records[own].outcome, "code": "0" * 16}
+    records[own] = dataclasses.replace(records[own], outcome=older)
+    path.write_text(as_lines(records.values()))
+    shutil.rmtree(checkout / "runs")
+    shown = vitrail(*CELL, "--scale", "laptop").out
+    assert f"{'0' * 16} (the code here is {catalog.node(own).code})" in shown
+
+
+@pytest.mark.parametrize("arguments", [[], ["Plain"]])
+def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, arguments):
+    done = vitrail("why", "tiny_table1", *arguments, *SMOKE)
+    assert (done.code, "`vitrail show tiny_table1 --scale smoke` lists" in done.err) == (2, True)
+
+
+def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0]})
+    catalog.paper("tiny").measurement("accuracy", "plain").path.unlink()
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert told["measured"] is None
+    assert all(training["sha256"] for training in told["trainings"])
+
+
+def test_a_fine_tuning_rests_on_the_trainings_that_it_starts_from(asked, catalog, fine_tuning):
+    told = asked("tiny_table2", "Tuned", "Top-1")
+    runs = [catalog().paper("tiny").run(name) for name in ("plain", "tuned")]
+    records = [str(record) for run in runs for record in run.records]
+    assert [training["record"] for training in told["trainings"]] == records
+
+
+def test_what_is_wrong_behind_a_number_is_said_with_its_remedy(asked, make):
+    catalog = make({"plain": [75.0, 76.0, 77.0]})
+    catalog.paper("tiny").run("plain").weights(0).write_text("other weights")
+    (fault, *_) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["faults"]
+    assert "snakemake tiny_table1 --forcerun" in fault
+
+
+def test_a_label_needs_its_group_only_where_another_group_has_it(vitrail, checkout, asked):
+    grouped(checkout, [("A", "Top-1"), ("B", "Top-1"), ("B", "Top-5")])
+    assert asked("tiny_table1", "Plain", "Top-5")["column"] == "B / Top-5"
+    assert asked("tiny_table1", "Plain", "A / Top-1")["column"] == "A / Top-1"
+    done = vitrail("why", "tiny_table1", "Plain", "Top-1", *SMOKE)
+    assert done.code == 2
+    assert "'A / Top-1' or 'B / Top-1'" in done.err
+
+
+@pytest.mark.parametrize(
+    ("cell", "closest"),
+    [
+        (("tiny_tabel1", "Plain", "Top-1"), "tiny_table1"),
+        (("tiny_table1", "Plian", "Top-1"), "Plain"),
+        (("tiny_table1", "Plain", "Top1"), "Top-1"),
+        (("tiny_table1", "plain", "Top-1"), "Plain"),
+    ],
+)
+def test_an_unknown_name_is_answered_with_the_closest(vitrail, cell, closest):
+    done = vitrail("why", *cell, *SMOKE)
+    assert done.code == 2
+    assert f"did you mean '{closest}'?" in done.err
+
+
+def test_a_target_of_several_artifacts_has_no_cell(vitrail):
+    done = vitrail("why", "tiny", "Plain", "Top-1", *SMOKE)
+    assert done.code == 2
+    assert "tiny_table1" in done.err
+    assert "tiny_table2" in done.err

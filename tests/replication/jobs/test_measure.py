@@ -1,0 +1,271 @@
+"""A measurement says what it was taken on, or in one sentence why it cannot be taken."""
+
+import json
+import shutil
+
+import pytest
+
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.jobs import measure as taking
+from replication.jobs.measure import subject, take
+from replication.plan.catalog import load_catalog
+from replication.plan.code_digest import Code, measurement_code
+from replication.records.nodes import read_node
+from replication.records.record import complete, read_record
+from replication.training.model import save_weights
+from tests.conftest import catalog_of
+from vitrail.errors import VitrailError
+from vitrail.factory import build_model
+from vitrail.files import sha256
+from vitrail.measures.context import Context, Described, Trained
+from vitrail.measures.kept import kept_path
+from vitrail.naming import import_function
+from vitrail.recipes import DINOv2Recipe, ViewRecipe
+
+
+@pytest.fixture
+def catalog(root, tmp_path):
+    """The catalogue at smoke scale, its runs in a folder of the test."""
+    return load_catalog(root, runs_root=str(tmp_path / "runs"), scale="smoke")
+
+
+@pytest.fixture
+def trained(catalog):
+    """A node that measures a run whose seed 0 has weights and a record of its training."""
+    run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
+    node = catalog.measurement_node(catalog.paper("variance").measurement("accuracy", run.name))
+    write_weights(node, 0)
+    digest = {"0": sha256(node.run.weights(0))}
+    complete(catalog.training_node(run, (0,)), {"sha256": digest, "facts": {"0": {}}})
+    return node
+
+
+def node_of(catalog, measure, recipe=None):
+    return catalog.measurement_node(catalog.paper("variance").measurement(measure, recipe))
+
+
+def record_of(node):
+    """The record of the training that a measurement's node reads."""
+    return node.run.records[0]
+
+
+def write_weights(node, seed):
+    """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
+    weights = build_model(node.recipe, node.dataset.classes).state_dict()
+    save_weights(weights, node.run.weights(0), node.recipe, seed)
+
+
+def test_weights_are_measured_if_they_are_those_of_the_record(trained):
+    assert subject(trained, 0).seed == 0
+    write_weights(trained, 0)  # other initial weights
+    with pytest.raises(VitrailError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
+        subject(trained, 0)
+    for path in (trained.run.weights(0), record_of(trained)):
+        assert str(path) in str(told.value)
+
+
+def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
+    assert subject(trained, 0).folder == trained.run.seed_folder(0)
+
+
+def test_the_measure_of_a_run_is_told_the_facts_of_its_seed(trained):
+    record = read_record(record_of(trained))
+    facts = {"0": {"wall_seconds": 30.5, "processes": 2}}
+    complete(record.node, {**record.outcome, "facts": facts})
+    assert subject(trained, 0).facts == facts["0"]
+
+
+def test_weights_without_a_record_are_not_measured(trained):
+    record_of(trained).unlink()
+    with pytest.raises(VitrailError, match="does not exist"):
+        subject(trained, 0)
+
+
+def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
+    described = trained.model_copy(update={"run": None})
+    with pytest.raises(VitrailError, match=r"takes a Trained and .* gives it a Described: write"):
+        take(described)
+
+
+def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch):
+    def measure(trained: "Trained[SegmentationRecipe]"):
+        return {}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    with pytest.raises(
+        VitrailError, match=r"measures a SegmentationRecipe and .* on a ClassificationRecipe:"
+    ):
+        take(trained)
+
+
+def test_a_measure_of_the_library_is_given_recipes_with_the_attributes_that_it_declares(
+    trained, monkeypatch
+):
+    def of_backbones(trained: "Trained[DINOv2Recipe]"):
+        return {}
+
+    def of_views(trained: "Trained[ViewRecipe]"):
+        return {"top1": 1.0}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_backbones)
+    with pytest.raises(VitrailError, match=r"measures a DINOv2Recipe and .* on a Classification"):
+        take(trained)
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_views)
+    assert take(trained)["values"]["0"] == {"top1": 1.0}
+
+
+def test_weights_of_another_seed_are_refused(trained):
+    record_of(trained).unlink()
+    write_weights(trained, 1)
+    with pytest.raises(VitrailError, match="holds weights of seed 1, not of seed 0; delete"):
+        subject(trained, 0)
+
+
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"0": "ab"}}'])
+def test_a_damaged_record_is_refused(trained, content):
+    record_of(trained).write_text(content)
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
+        subject(trained, 0)
+
+
+@pytest.mark.parametrize("change", [{"sha256": {}}, {"sha256": {"1": "ab"}}, {"facts": []}])
+def test_a_record_that_does_not_name_the_weights_of_its_seeds_is_refused(trained, change):
+    path = record_of(trained)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
+    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
+        subject(trained, 0)
+
+
+def test_a_measurement_is_of_the_commit_of_its_node_and_the_code_at_which_it_began(
+    catalog, monkeypatch
+):
+    def measure(context, **args):
+        monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("later",)))
+        return {}
+
+    monkeypatch.setattr("vitrail.provenance.commit", lambda: "b2")
+    monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("earlier",)))
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    taken = take(node_of(catalog, "upsampling").model_copy(update={"commit": "a1"}))
+    assert (taken["provenance"]["commit"], taken["code"]) == ("a1", Code(("earlier",)).digest)
+
+
+def test_a_measurement_says_what_it_was_taken_on(catalog):
+    taken = take(node_of(catalog, "upsampling"))
+    assert list(taken["values"]) == ["0"]
+    assert taken["weights"] == {}
+    assert taken["provenance"]["wall_seconds"] >= 0
+    json.dumps(taken, allow_nan=False)
+
+
+def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypatch):
+    monkeypatch.setattr(taking, "import_function", lambda *_: lambda given, **args: {})
+    taken = take(trained)
+    assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+    assert taken["code"] == trained.code
+    code = measurement_code(trained.function, trained.args, trained.recipe, [trained.dataset])
+    assert taken["code"] == code.digest
+
+
+def test_a_measurement_keeps_its_rows_beside_the_weights_by_its_code(trained, monkeypatch):
+    places = []
+
+    def measure(given, **args):
+        places.append(kept_path(given, "rows"))
+        return {}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    take(trained)
+    monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("other code",)))
+    take(trained)
+    kept, elsewhere = places
+    assert kept.is_relative_to(trained.run.seed_folder(0))
+    assert elsewhere != kept
+
+
+def test_a_measurement_is_repeated_from_its_node_alone(trained, monkeypatch, vitrail):
+    """From another folder, without the YAML: the node says all."""
+    monkeypatch.chdir(trained.run.folder.parent)
+    done = vitrail("run", trained.write())
+    assert done.code == 0, done.err
+    record = read_record(trained.output)
+    assert record.node == trained
+    assert record.outcome["values"]["0"]["images"] == 599
+    assert record.outcome["weights"] == {"0": sha256(trained.run.weights(0))}
+
+
+def test_a_segmenter_is_the_one_of_its_node_whatever_its_configuration_says_now(
+    root, tmp_path, monkeypatch, vitrail
+):
+    """As planned, then with its configuration changed, then without any."""
+    shutil.copytree(root / "configs", tmp_path / "configs")
+    monkeypatch.chdir(tmp_path)
+    paper = load_catalog(scale="laptop").paper("shift")
+    measurement = paper.measurement("segmentation_preprocessing", "a_swin_upernet-ade20k-circular")
+    node = load_catalog(scale="laptop").measurement_node(measurement)
+    base = tmp_path / "configs" / "segmentation" / "swin_t_upernet_ade20k_circular.py"
+    values = []
+    for change in (
+        lambda: None,
+        lambda: base.write_text(base.read_text().replace("(448, 448)", "(224, 224)")),
+        lambda: shutil.rmtree(tmp_path / "configs"),
+    ):
+        change()
+        node.output.unlink(missing_ok=True)
+        done = vitrail("run", node.write())
+        assert done.code == 0, done.err
+        values.append(read_record(node.output).outcome["values"])
+    assert values[0]["0"]["train/crop"] == 448
+    assert values[1:] == values[:1] * 2
+
+
+@pytest.mark.parametrize("content", [None, "", "{}", "[1]", '{"identity": 1, "inputs": []}'])
+def test_a_damaged_node_is_one_sentence(tmp_path, content):
+    path = tmp_path / "node.json"
+    if content is not None:
+        path.write_text(content)
+    with pytest.raises(VitrailError, match=r"node\.json .*start snakemake again"):
+        read_node(path)
+
+
+def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, monkeypatch):
+    def measure(described, **args):
+        assert isinstance(described, Described)
+        assert not isinstance(described, Trained)
+        return {"width": described.recipe.model.args["width"], "classes": described.info.classes}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    catalog = load_catalog(small_checkout)
+    node = catalog.measurement_node(catalog.paper("template").measurement("parameters", "wide"))
+    assert (node.recipe_name, node.measured_on) == ("wide", ())
+    assert take(node)["values"] == {"0": {"width": 64, "classes": 10}}
+
+
+def test_every_measure_of_every_paper_can_be_imported(root):
+    for scale in ("laptop", "full"):
+        for measurement in catalog_of(scale).measurements.values():
+            assert callable(import_function(measurement.function, "artifacts.yaml"))
+
+
+def test_an_untrained_run_is_one_sentence(catalog):
+    node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
+    with pytest.raises(VitrailError, match=r"weights\.safetensors does not exist"):
+        take(node)
+
+
+@pytest.mark.parametrize(
+    ("build", "remedy"), [("13.0", "a scale for CPUs"), (None, "make install TORCH=cuda")]
+)
+def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch, build, remedy):
+    monkeypatch.setattr("torch.version.cuda", build)
+    monkeypatch.setattr("torch.version.hip", None)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
+    node = node.model_copy(update={"device": "cuda"})
+    with pytest.raises(VitrailError, match=remedy):
+        take(node)
+
+
+def test_a_context_is_plain_data():
+    context = Context("cpu", "data", 3)
+    assert (context.device, context.seed, context.workers) == ("cpu", 3, 0)

@@ -1,0 +1,158 @@
+"""A training that starts from another run takes the weights that this run's record names."""
+
+import re
+import shlex
+import shutil
+from pathlib import Path
+
+import pytest
+import safetensors.torch
+import torch
+
+from replication.config.schema import as_yaml, read_yaml
+from replication.jobs.run_weights import starting_weights
+from replication.plan.catalog import load_catalog
+from replication.records.record import complete, read_record
+from replication.training.model import save_weights
+from vitrail.errors import VitrailError
+from vitrail.factory import build_model
+from vitrail.files import sha256
+
+ROOTS = ("runs_root", "data_root")
+
+
+@pytest.fixture
+def tuned(small_checkout):
+    """A run that starts from one whose seed 1 has weights and a record."""
+    path = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    recipes = read_yaml(path)
+    model = {"name": "test_vit", "args": {"img_size": 8, "patch_size": 4}}
+    recipes["base"]["model"] = model
+    recipes["axes"]["width"] = {
+        "wide": {},
+        "tuned": {"model": {"weights_from": "wide"}, "schedule": {"epochs": 0}},
+    }
+    path.write_text(as_yaml(recipes))
+    scale = path.parent / "scales" / "laptop.yaml"
+    scale.write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
+    catalog = load_catalog(
+        small_checkout,
+        runs_root=str(small_checkout / "runs"),
+        data_root=str(small_checkout / "data"),
+    )
+    run = catalog.paper("template").run("tuned")
+    write_weights(run.source, 1)
+    digest = {"1": sha256(run.source.weights(1))}
+    complete(catalog.training_node(run.source, (1,)), {"sha256": digest, "facts": {"1": {}}})
+    return catalog.training_node(run, (1,)), run.source
+
+
+def command_in(said):
+    """The command that a sentence names, its words split."""
+    return shlex.split(re.search(r"snakemake .* --forcerun \S+", said)[0])
+
+
+def damaged(path):
+    path.write_bytes(b"damaged")
+
+
+def of_another_recipe(path):
+    owner = {"run": '{"recipe_hash": "0a1b2c3d", "seed": 1}'}
+    safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=owner)
+
+
+@pytest.mark.parametrize(
+    ("file", "break_it"),
+    [
+        ("seed1/weights.safetensors", Path.unlink),
+        ("seed1/weights.safetensors", damaged),
+        ("seed1/weights.safetensors", of_another_recipe),
+        ("trained-1.json", Path.unlink),
+        ("trained-1.json", damaged),
+    ],
+)
+def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
+    tuned, vitrail, file, break_it
+):
+    """It makes what the step makes, and anew the record of the training that is wrong."""
+    node, source = tuned
+    break_it(source.folder / file)
+    done = vitrail("run", node.write())
+    assert done.code == 2
+    settings = {f"{name}={node.output.parents[3] / name.partition('_')[0]}" for name in ROOTS}
+    command = command_in(done.err)
+    assert command[:3] == ["snakemake", str(node.output), "--config"]
+    assert {*command[3:-2]} == {"scale=laptop", *settings}
+    assert command[-2:] == ["--forcerun", str(source.record((1,)))]
+
+
+def test_a_step_whose_own_folder_is_damaged_tells_to_make_its_own_record(tuned, vitrail):
+    node, _ = tuned
+    assert vitrail("run", node.write()).code == 0
+    node.output.unlink()
+    (node.seed_folder(1) / "finished.json").write_text("damaged")
+    done = vitrail("run", node.path)
+    assert done.code == 2
+    assert command_in(done.err)[1] == command_in(done.err)[-1] == str(node.output)
+
+
+def write_weights(run, seed, **changes):
+    """Initial weights of a run's model, which name the run and the seed."""
+    weights = build_model(run.recipe, run.info.classes).state_dict()
+    save_weights({**weights, **changes}, run.weights(seed), run.recipe, seed)
+
+
+def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
+    node, source = tuned
+    assert starting_weights(node.start, 1) == source.weights(1)
+
+
+def test_a_training_is_repeated_from_its_node_alone(tuned, small_checkout, vitrail):
+    node, source = tuned
+    path = node.write()
+    shutil.rmtree(small_checkout / "configs")
+    done = vitrail("run", path)
+    assert done.code == 0, done.err
+    weights = node.folder / "seed1" / "weights.safetensors"
+    record = read_record(node.output)
+    assert record.node == node
+    assert record.outcome.keys() == {"sha256", "facts"}
+    assert record.outcome["sha256"] == {"1": sha256(weights)}
+    facts = record.outcome["facts"]["1"]
+    assert (facts["steps"], facts["initial_sha256"]) == (0, sha256(source.weights(1)))
+
+
+def test_a_record_that_is_gone_is_completed_again_without_training(tuned, vitrail):
+    """Snakemake deletes a record before it starts the job that writes it."""
+    node, _ = tuned
+    path = node.write()
+    assert vitrail("run", path).code == 0
+    before = read_record(node.output).outcome
+    node.output.unlink()
+    node.model_copy(update={"commit": "later"}).write()
+    assert vitrail("run", path).code == 0
+    assert read_record(node.output).outcome == before
+    shutil.rmtree(node.folder / "seed1")
+    assert vitrail("run", path).code == 0
+    assert read_record(node.output).outcome["facts"]["1"]["commit"] == "later"
+
+
+def test_a_source_that_is_not_trained_is_told(tuned):
+    node, _ = tuned
+    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: run"):
+        starting_weights(node.start, 0)
+
+
+def test_weights_of_another_recipe_are_no_start(tuned):
+    node, source = tuned
+    weights = build_model(source.recipe, source.info.classes).state_dict()
+    save_weights(weights, source.weights(1), node.recipe, 1)
+    with pytest.raises(VitrailError, match=f"of recipe {node.recipe.hash}, not of recipe"):
+        starting_weights(node.start, 1)
+
+
+def test_weights_that_the_sources_record_does_not_name_are_no_start(tuned):
+    node, source = tuned
+    write_weights(source, 1)
+    with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
+        starting_weights(node.start, 1)

@@ -1,0 +1,263 @@
+"""A number depends on exactly the modules that compute it."""
+
+import ast
+import json
+import subprocess
+import sys
+
+import grimp
+import pytest
+
+from replication.config.recipe_types import RECIPES
+from replication.plan import code_digest as code
+from replication.plan.catalog import load_catalog
+from replication.plan.code_digest import closure, measurement_code, registering_modules
+from replication.plan.module_digest import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
+from tests.conftest import catalog_of
+from vitrail.errors import VitrailError
+from vitrail.naming import OURS
+
+CONSISTENCIES = (
+    *("circular_consistency", "standard_consistency"),
+    *("cropped_consistency", "robustness"),
+)
+
+
+@pytest.fixture(scope="module")
+def catalog(root):
+    return load_catalog(root, scale="smoke")  # which makes all that a scale of stand-ins can
+
+
+@pytest.fixture(scope="module")
+def measured(catalog):
+    """Every measurement of the four papers at smoke scale, with the modules behind it."""
+    found = []
+    for measurement in catalog.measurements.values():
+        job = catalog.measurement_node(measurement)
+        code = measurement_code(job.function, job.args, job.recipe, job.reads)
+        found.append((measurement, code.modules))
+    return found
+
+
+def due(measured, module):
+    """The measurements that a change of a module makes due."""
+    return {measurement.path for measurement, modules in measured if module in modules}
+
+
+def chosen(measured, condition):
+    paths = {measurement.path for measurement, _ in measured if condition(measurement)}
+    assert paths
+    return paths
+
+
+def names_adaptive(measurement):
+    """Whether a model of the shift paper is measured, or named by the arguments."""
+    said = json.dumps(measurement.args)
+    if measurement.on:
+        said += measurement.on.recipe.model.model_dump_json()
+    return any(f'"{start}_' in said for start in ("a", "canonical", "harmonic", "polyphase"))
+
+
+def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):
+    due_now = due(measured, "vitrail.shift.polyphase")
+    consistency = chosen(measured, lambda measurement: measurement.name in CONSISTENCIES)
+    adaptive = chosen(
+        measured,
+        lambda measurement: measurement.name in CONSISTENCIES and names_adaptive(measurement),
+    )
+    assert adaptive < consistency
+    assert due_now & consistency == adaptive
+    assert {measurement.paper for measurement, _ in measured if measurement.path in due_now} == {
+        *("cross", "shift")
+    }
+
+
+def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adaptive_type(measured):
+    due_now = due(measured, "vitrail.shift.polyphase")
+    segmenters = chosen(
+        measured,
+        lambda measurement: measurement.run and measurement.run.recipe.task == "segmentation",
+    )
+    adaptive = chosen(
+        measured,
+        lambda measurement: (
+            measurement.run
+            and measurement.run.recipe.task == "segmentation"
+            and measurement.run.recipe.model.name.startswith("a_swin")
+        ),
+    )
+    assert adaptive <= due_now & segmenters
+    plain = chosen(
+        measured,
+        lambda measurement: (
+            measurement.run
+            and measurement.run.recipe.model.name == "swin_t_upernet_ade20k_circular"
+        ),
+    )
+    # Their consistency is measured by code that knows the adaptive heads; their accuracy is not.
+    assert not {path for path in plain if path.name.startswith("segmentation_acc")} & due_now
+
+
+def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
+    due_now = due(measured, "replication.datasets.arrays")
+    assert due_now >= chosen(measured, lambda measurement: measurement.name == "accuracy")
+    scenes = due(measured, "replication.datasets.scenes")  # its classes are those of mmseg's type
+    assert scenes >= chosen(
+        measured, lambda measurement: measurement.name == "segmentation_accuracy"
+    )
+    assert not scenes & chosen(measured, lambda measurement: measurement.name == "accuracy")
+
+
+def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(measured, catalog):
+    """What no measurement or training of any paper depends on, although it would count."""
+    behind = frozenset[str]().union(*(modules for _, modules in measured))
+    for run in catalog.runs.values():
+        behind |= code.training_code(run.recipe, run.info).modules
+    idle = {name for name in modules() if counts(name)} - behind
+    packages = {module.rpartition(".")[0] for module in modules()}
+    strange = {
+        name
+        for name in idle - packages
+        if not name.endswith("figures")
+        and not name.startswith(("vitrail.commands.", "replication.claims.", "replication.report."))
+    }
+    assert strange == {
+        *(f"replication.datasets.{name}" for name in ("download", "fetch", "miniature")),
+        # Of real data:
+        *(f"replication.datasets.{name}" for name in ("folders", "imagenet_val")),
+        "replication.datasets.segmentation",
+        "replication.papers.shift.photographs",
+        "replication.papers.variance.interpolated",  # beside a published table
+        "replication.training.log_tables",  # of commands
+        "replication.training.objective",  # of papers that bring a training of their own
+        "replication.datasets.published_weights",  # fetches published weights
+        "vitrail.__main__",
+        "replication.measures.pixel_baselines",  # judges pixels before a search
+        "vitrail.recipes",  # types, imported for the type checker alone
+        "vitrail.segmentation.tools",
+        "vitrail.style",  # of figures
+    }
+
+
+def test_what_a_number_depends_on_imports_no_code_that_does_not_count_unless_it_says_so(
+    measured, catalog
+):
+    trained = (code.training_code(run.recipe, run.info).modules for run in catalog.runs.values())
+    behind = frozenset[str]().union(*(modules for _, modules in measured), *trained)
+    imported = frozenset[str]().union(*(module_code(name).imports for name in behind))
+    others = {name for name in imported if not counts(name) and not name.startswith(RECIPES)}
+    assert "vitrail.errors" in others
+    assert all(LEFT_OUT in file_of(name).read_text() for name in others)
+
+
+def test_only_modules_that_would_count_say_that_they_do_not():
+    saying = {name for name, path in modules().items() if LEFT_OUT in path.read_text()}
+    assert all(name.startswith(COUNTS) for name in saying)
+    assert not any(map(counts, saying))
+
+
+def test_the_names_that_the_rules_rest_on_exist():
+    assert {*COUNTS, RECIPES} <= modules().keys()
+    for function in (code.RENDERER, code.REPORTER):
+        code.require_function(function, (), "here")
+    of_report = code.report_code().modules
+    assert code.rendering_code(None).modules < of_report
+    assert {"replication.claims.gates", "replication.claims.judge"} <= of_report
+
+
+def test_imports_are_those_that_grimp_finds():
+    graph = grimp.build_graph(*OURS, exclude_type_checking_imports=True, cache_dir=None)
+    assert modules().keys() == graph.modules
+    for name in filter(counts, modules()):
+        assert module_code(name).imports == graph.find_modules_directly_imported_by(name)
+
+
+def test_no_code_that_counts_computes_with_the_name_of_a_function():
+    """Whose names the digests leave out."""
+    for name in filter(counts, modules()):
+        means = module_code(name).names
+        for node in ast.walk(ast.parse(file_of(name).read_text())):
+            if isinstance(node, ast.Attribute) and node.attr in ("__name__", "__qualname__"):
+                assert "#" not in means.get(getattr(node.value, "id", ""), ""), name
+            if isinstance(node, ast.Call):
+                assert ast.unparse(node.func) not in ("globals", "vars", "eval", "exec"), name
+
+
+IMPORTED = """
+import importlib, json, sys, types
+import vitrail
+for registry in ("vitrail.models",):
+    sys.modules[registry] = types.ModuleType(registry)
+importlib.import_module(sys.argv[1])
+print(json.dumps([name for name in sys.modules if name.startswith(("vitrail.", "replication."))]))
+"""
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "vitrail.measures.consistency",
+        "replication.papers.variance.measures",
+        "replication.papers.octic.measures",
+    ],
+)
+def test_nothing_that_is_imported_when_it_is_measured_is_missed(module):
+    done = subprocess.run(
+        [sys.executable, "-c", IMPORTED, module], capture_output=True, text=True, check=True
+    )
+    imported = set(filter(counts, json.loads(done.stdout)))
+    # A package's own file runs, too, but only what is imported from it counts.
+    packages = {name.rpartition(".")[0] for name in imported}
+    assert imported - packages <= closure({module})
+
+
+def test_every_registered_model_and_type_is_found_where_it_is_registered():
+    import timm
+
+    import vitrail.models  # noqa: F401
+
+    known = registering_modules()
+    ours = [
+        name
+        for name in timm.list_models()
+        if timm.model_entrypoint(name).__module__[:7] == "vitrail"
+    ]
+    assert len(ours) > 20
+    for name in ours:
+        assert known[name] == timm.model_entrypoint(name).__module__
+    assert known["AdaptiveSwin"] == "vitrail.segmentation.adaptive"
+
+
+def test_a_model_of_a_hub_may_be_any_of_ours():
+    function = "vitrail.measures.accuracy:accuracy"
+    found = measurement_code(function, {"model": "local-dir:runs/mine"}, None, ()).modules
+    assert {"vitrail.octic.vit", "vitrail.shift.swin_sizes", "vitrail.position.vit"} <= found
+    plain = measurement_code(function, {"model": "vit_tiny_patch16_224"}, None, ())
+    assert plain == measurement_code(function, {}, None, ())
+
+
+@pytest.mark.parametrize(
+    ("function", "arguments", "sentence"),
+    [
+        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'vitrail.measures.accuracy'?"),
+        ("os.path:join", (), "there is no module 'os.path' in src/"),
+        ("vitrail.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
+        ("vitrail.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
+        ("vitrail.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
+        ("vitrail.files:sha256", (), "a change of 'vitrail.files' would make nothing due"),
+    ],
+)
+def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, sentence):
+    with pytest.raises(VitrailError) as refused:
+        code.require_function(function, arguments, "x: measure 'y'")
+    assert sentence in str(refused.value)
+    assert str(refused.value).startswith("x: measure 'y': ")
+
+
+@pytest.mark.parametrize("scale", ["smoke", "laptop", "full"])
+def test_all_code_that_the_papers_name_exists(root, scale):
+    catalog = catalog_of(scale)
+    catalog.require_code()
+    catalog.require_devices()
+    catalog.require_weights()
+    assert len(catalog.measurements) > 200

@@ -1,0 +1,105 @@
+"""Numbers that documents quote: computed from cells, and never stale."""
+
+import pandas as pd
+import pytest
+
+from replication.claims.comparison import COLUMNS
+from replication.config.settings import load_settings
+from replication.publishing.quoted_numbers import QUOTE, changed_documents, documents, refreshed
+from tests.conftest import ROOT
+from vitrail.errors import VitrailError
+
+PUBLISHED = ROOT / "results" / "published"
+
+
+@pytest.fixture
+def results(tmp_path):
+    swin = {"measured": 82.345, "std": 0.5, "n_seeds": 3, "paper_value": 90.15}
+    swin["verdict"] = "outside"
+    cells = [
+        {"row": "Swin", "column": "C / Acc.", **swin},
+        {"row": "A-Swin", "column": "C / Acc.", "measured": 1091.5, "std": 0.25, "n_seeds": 3},
+        {"row": "Swin", "column": "empty", "n_seeds": 0, "verdict": "not_run"},
+        {"row": "A-Swin", "column": "empty", "n_seeds": 0, "verdict": "not_run"},
+    ]
+    (tmp_path / "shift").mkdir()
+    pd.DataFrame(cells, columns=COLUMNS).to_csv(tmp_path / "shift" / "table1.csv", index=False)
+    return tmp_path
+
+
+SWIN, A_SWIN = 'shift_table1["Swin", "C / Acc."]', 'shift_table1["A-Swin", "C / Acc."]'
+
+OUTSIDE, NOT_RUN = 'shift_table1.count["outside"]', 'shift_table1.count["not_run"]'
+
+
+@pytest.mark.parametrize(
+    ("written", "now"),
+    [
+        (f"7.0 %<!-- {SWIN} --> of", f"82.3 %<!-- {SWIN} --> of"),
+        (f"9<!-- {SWIN} -->", f"82<!-- {SWIN} -->"),
+        (f"1,000.00<!-- {A_SWIN} -->", f"1,091.50<!-- {A_SWIN} -->"),
+        (f"+7.0<!-- abs({SWIN} - {A_SWIN}) -->", f"+1009.2<!-- abs({SWIN} - {A_SWIN}) -->"),
+        (f"7<!-- {SWIN} - {A_SWIN} -->", f"-1009<!-- {SWIN} - {A_SWIN} -->"),
+        (f"0.1<!-- {SWIN.replace('1[', '1.std[')} * 2 -->", None),
+        (f"1.00<!-- {SWIN.replace('1[', '1.paper[')} -->", None),
+        ("1.0<!-- mean(2, 4) / 2 -->", "1.5<!-- mean(2, 4) / 2 -->"),
+        (f"9<!-- {OUTSIDE} -->", f"1<!-- {OUTSIDE} -->"),
+        (f"9<!-- {OUTSIDE} + {NOT_RUN} -->", f"3<!-- {OUTSIDE} + {NOT_RUN} -->"),
+        ("5<!-- a remark --> and 6 <!-- todo -->", None),
+    ],
+)
+def test_a_quoted_number_becomes_that_of_its_cells(results, written, now):
+    now = now or written.replace("0.1<", "1.0<").replace("1.00<", "90.15<")
+    assert refreshed(written, results, "README.md") == now
+
+
+def test_a_paper_may_be_called_as_another_begins(results):
+    (results / "shift").rename(results / "my_paper")
+    (results / "my").mkdir()
+    comment = SWIN.replace("shift", "my_paper")
+    assert refreshed(f"9<!-- {comment} -->", results, "README.md") == f"82<!-- {comment} -->"
+
+
+@pytest.mark.parametrize(
+    ("comment", "said"),
+    [
+        ('shift_table1["Swim", "C / Acc."]', "no row 'Swim'; did you mean 'Swin'"),
+        ('shift_table1["Swin", "empty"]', "has 0 numbers"),
+        ('shift_table1["Swin"]', "no arithmetic over cells"),
+        ('shift_table1.count["outsid"]', "no verdict 'outsid'; did you mean 'outside'"),
+        ("abs(open)", "no arithmetic over cells"),
+        ("exec(1)", "exec"),
+        ('shift_table1["Swin", "C / Acc."] / 0', "division by zero"),
+        ('shift_table9["Swin", "C / Acc."]', "table9.csv"),
+        ('shitf_table1["Swin", "C / Acc."]', "no results of the paper of 'shitf_table1'"),
+        ("shift_table1[row, column]", "says no number"),
+        ("mean()", "says no number"),
+    ],
+)
+def test_a_comment_that_names_no_number_is_refused_with_its_document(results, comment, said):
+    with pytest.raises(VitrailError, match=r"^deviations\.md: the comment") as error:
+        refreshed(f"1.0<!-- {comment} -->", results, "deviations.md")
+    assert said in str(error.value)
+
+
+def test_documents_are_changed_only_where_a_number_changed(results, tmp_path):
+    (tmp_path / "README.md").write_text(f"82<!-- {SWIN} -->")
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs" / "one.md").write_text(f"81<!-- {SWIN} -->")
+    document = tmp_path / "docs" / "one.md"
+    assert changed_documents(tmp_path, results) == {document: f"82<!-- {SWIN} -->"}
+
+
+def test_a_comment_of_another_scale_is_read_at_that_scale_alone(results):
+    text = f"9<!-- {SWIN} --> and 9<!-- later-too: {SWIN} -->"
+    assert refreshed(text, results, "README.md") == f"82{text[1:]}"
+    again = refreshed(text, results, "README.md", {"later-too"})
+    assert again == text.replace("and 9", "and 82")
+
+
+@pytest.mark.parametrize("path", [*documents(ROOT)], ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_our_documents_quote_is_what_is_published(path):
+    text = path.read_text()
+    for scale in {quote["scale"] for quote in QUOTE.finditer(text)}:
+        folder = PUBLISHED / (scale or load_settings(ROOT).scale)
+        assert refreshed(text, folder, str(path), {scale}) == text
