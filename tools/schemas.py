@@ -13,7 +13,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from replication.config.claims import Choices, Claim, NamedChoices
+from replication.config.claims import Choices, Claim
 from replication.config.datasets import DatasetInfo
 from replication.config.paper import ArtifactsFile, PaperInfo, PaperScale, RecipesFile
 from replication.config.recipe_types import KINDS, AnyRecipe
@@ -36,7 +36,7 @@ FILES: dict[str, Any] = {
     "paper": PaperInfo,
     "recipes": RecipesFile,
     "artifacts": ArtifactsFile,
-    "claims": tuple[ClaimsEntry | NamedChoices, ...],
+    "claims": tuple[ClaimsEntry, ...],
     "paper-scale": PaperScale,
 }
 
@@ -63,41 +63,13 @@ def schemas() -> dict[str, Any]:
     found["paper-scale"]["properties"]["recipes"]["additionalProperties"] = delta
     for name in ("recipes", "paper-scale"):
         found[name]["$defs"] |= parts
-    found["paper-scale"]["$defs"] = _laid_over_values(found["paper-scale"]["$defs"])
-    found["artifacts"] = _with_names(found["artifacts"])
     for name in ("datasets", "weights", "hardware"):
         found[name] = _extending(found[name])
     entry = found["claims"]["$defs"]["ClaimsEntry"]["properties"]
-    named = {"type": "string", "description": "of `choices`: the list of that name"}
-    entry["each"]["items"] = {"anyOf": [entry["each"]["items"], named]}
     name_of_choice = {"type": "string", "pattern": r"\{\w+\}"}
     for key, field in entry.items():
         entry[key] = {"anyOf": [field, name_of_choice]}
     return found
-
-
-def _with_names(schema: Any) -> Any:
-    """Allow the names of `replication.config.named`: what they stand for is required of no part."""
-    schema = {**schema, "$defs": _laid_over_values(_nothing_required(schema["$defs"]))}
-    sides = schema["$defs"]["ArtifactSpec"]["properties"]
-    for side in ("rows", "columns"):
-        labels = {"anyOf": [sides[side].pop("items"), {"type": "string"}]}
-        list_of = {"type": sides[side].pop("type"), "items": labels}
-        sides[side]["anyOf"] = [list_of, {"type": "string", "description": "of `labels`"}]
-    return schema
-
-
-def _laid_over_values(parts: Any) -> Any:
-    """Allow each part to be a mapping that is laid over some of `values`."""
-    names = {"type": "array", "items": {"type": "string"}}
-    text = "of `values`: what this mapping is laid over"
-    value = {"anyOf": [{"type": "string"}, names], "description": text}
-    return {
-        name: {**part, "properties": {**part["properties"], "value": value}}
-        if "properties" in part
-        else part
-        for name, part in parts.items()
-    }
 
 
 def _extending(schema: Any) -> Any:

@@ -45,11 +45,7 @@ class Paper:
         judged = pd.read_csv(self.folder / "claims.csv", keep_default_na=False)
         self.published = judged[judged["paper"] == name].set_index("id")
         written = yaml.safe_load((ROOT / "configs/papers" / name / "claims.yaml").read_text())
-        named = {}
-        for entry in written:
-            named |= entry.get("choices", {})
-        claims = [entry for entry in written if "id" in entry]
-        self.claims = [claim for entry in claims for claim in expanded(entry, named)]
+        self.claims = [claim for entry in written for claim in expanded(entry)]
         # Scales study and later are laid over the laptop's file.
         laptop = yaml.safe_load((ROOT / "configs/papers" / name / "scales/laptop.yaml").read_text())
         self.untested = [
@@ -57,11 +53,10 @@ class Paper:
         ]
 
 
-def expanded(entry, named):
-    """Every claim of an entry: one for each combination of its choices, some of which are named."""
+def expanded(entry):
+    """Every claim of an entry: one for each combination of its choices."""
     template = {key: value for key, value in entry.items() if key != "each"}
-    lists = [named[each] if isinstance(each, str) else each for each in entry.get("each", [])]
-    for choices in itertools.product(*lists):
+    for choices in itertools.product(*entry.get("each", [])):
         names = {key: value for choice in reversed(choices) for key, value in choice.items()}
         yield filled(template, names)
 

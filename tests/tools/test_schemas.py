@@ -47,8 +47,8 @@ def test_a_file_names_its_schema_and_passes_it(file):
         ("paper", {"title": "t"}),
         ("datasets", {"mine": {"title": "t"}}),
         ("datasets", {"mine": {"extends": "digits", "tilte": "t"}}),
-        ("claims", [{"choices": {"sizes": [{"s": 1}]}}]),
-        ("claims", [{"choices": {}, "id": "a"}]),
+        ("claims", [{"id": "a", "each": [[{"s": 1}]]}]),
+        ("claims", [{"id": "a", "each": ["sizes"]}]),
         ("paper-scale", {"recipes": {"*": {"model": {"value": 1}}}}),
     ],
 )

@@ -13,7 +13,6 @@ from typing import Any, Literal, get_args
 
 from pydantic import Field
 
-from replication.config.named import with_choices_listed
 from replication.config.paper import ArtifactSpec, fill
 from replication.config.schema import Delta, Placed, Strict, merge, parse, read_yaml
 from vitrail.errors import VitrailError, require_known
@@ -99,18 +98,11 @@ class Choices(Strict):
     each: tuple[ListOfChoices, ...] = ()
 
 
-class NamedChoices(Strict):
-    """An entry of ``claims.yaml`` that is no claim: lists of choices for the entries below it."""
-
-    choices: dict[str, ListOfChoices]
-
-
 def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Claim, ...]:
     """Read the claims of a paper with these artifacts, of any scale; none if there is no such file.
 
     An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
-    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings. What
-    stands for a list by its name is told in `replication.config.named`.
+    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
 
     Raises:
         VitrailError: the file is not a list of claims, a ``{name}`` is in no choice, two claims
@@ -119,11 +111,7 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
     if not path.is_file():
         return ()
     entries = parse(ClaimsFile, {"claims": read_yaml(path) or []}, str(path)).claims
-    for entry in entries:
-        if "choices" in entry:
-            parse(NamedChoices, entry, str(path))
-    listed = with_choices_listed(entries)
-    claims = tuple(claim for entry in listed for claim in _claims_of(entry, str(path)))
+    claims = tuple(claim for entry in entries for claim in _claims_of(entry, str(path)))
     for name, times in Counter(claim.id for claim in claims).items():
         if times > 1:
             raise VitrailError(f"{path}: two claims are called '{name}'; rename one")
@@ -145,7 +133,7 @@ def _named_operands(claim: Claim) -> Iterator[tuple[str, Operand]]:
 def _claims_of(entry: Delta, path: str) -> Iterator[Claim]:
     where = f"{path}, '{entry.get('id')}'"
     template = merge({}, entry)
-    lists = parse(Choices, {"each": template.pop("each", ())}, where).each
+    lists = parse(Choices, Placed({"each": template.pop("each", ())}, template.places), where).each
     for choices in itertools.product(*lists):
         claim = _filled(template, ChainMap(*choices), where)
         yield parse(Claim, claim, f"{path}, '{claim.get('id')}'")

@@ -15,7 +15,6 @@ from typing import Any, Literal
 
 from pydantic import ConfigDict, Field, PositiveInt, create_model
 
-from replication.config.named import with_names_resolved
 from replication.config.recipe_types import KINDS
 from replication.config.schema import (
     Delta,
@@ -27,7 +26,6 @@ from replication.config.schema import (
     matching,
     merge,
     parse,
-    read_mapping,
     refuse_unmatched,
 )
 from replication.config.settings import RunSettings
@@ -322,17 +320,13 @@ class ArtifactSpec(Strict):
 
 
 class ArtifactsFile(Strict):
-    """``artifacts.yaml``; what its names stand for is told in `replication.config.named`."""
+    """``artifacts.yaml``."""
 
-    values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
-    labels: dict[str, tuple[Labelled, ...]] = Field({}, description="lists of rows or columns")
+    shared: tuple[Any, ...] = Field(
+        (), description="what is repeated below: each item has an anchor (&name), used by *name"
+    )
     measures: dict[str, MeasureSpec]
     artifacts: dict[str, ArtifactSpec]
-
-    @classmethod
-    def read(cls, path: Path) -> ArtifactsFile:
-        """Read the file; raises VitrailError where it is wrong or a name in it is unknown."""
-        return parse(cls, with_names_resolved(read_mapping(path)), str(path))
 
 
 class MeasureDelta(Strict):
@@ -346,12 +340,10 @@ class PaperScale(Strict):
     """``scales/<scale>.yaml``: what one scale changes of the paper.
 
     Each mapping is from patterns of names (several by commas) to deltas, the later laid over the
-    earlier, and all of them over those of the file that this one extends. What names in it stand
-    for is told in `replication.config.named`.
+    earlier, and all of them over those of the file that this one extends.
     """
 
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
-    values: dict[str, Delta] = Field({}, description="mappings that others are laid over")
     datasets: StandIns = Field(
         {}, description="dataset -> the one that stands in for it in this paper; null: as in Scale"
     )

@@ -7,7 +7,6 @@ where they are merged, so that every resolved value can be traced.
 
 from __future__ import annotations
 
-import itertools
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
@@ -22,8 +21,6 @@ from vitrail.errors import VitrailError, did_you_mean
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
-_INTEGER = "tag:yaml.org,2002:int"
-DEEPEST = 100  # lists and mappings within one another
 
 
 class Placed(dict[str, Any]):
@@ -37,7 +34,7 @@ class Placed(dict[str, Any]):
 class _Dumper(yaml.SafeDumper):
     """Writes `Placed`, and a text of several lines as it is, not in quotes with escapes.
 
-    What stands in several places is written out in each, as `read_yaml` refuses anchors.
+    What stands in several places is written out in each.
     """
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -69,32 +66,40 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 class _Loader(_Base):
-    """Reads mappings as `Placed`, and the booleans and integers of YAML 1.2.
+    """Reads mappings as `Placed`, and the booleans of YAML 1.2.
 
-    To YAML 1.1 the key `on` and the value no are booleans, too, and 12:00:00 is a number.
+    To YAML 1.1 the key `on` and the value no are booleans, too. What a merge (``<<: *name``) adds
+    to a mapping has the line of the anchor, and a key above an alias (``key: *name``) its own.
     """
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER)]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
 
     def __init__(self, text: str, where: str) -> None:
         super().__init__(text)
         self._where = where
+        self._written: set[int] = set()
 
-    def read(self) -> Any:
-        """Return the document's data; raises VitrailError where a mapping or an anchor is wrong."""
-        node = self.get_single_node()
-        if node is None:
-            return None
-        self._refuse_anchors(node, set(), 1)
-        return self.construct_document(node)
+    def flatten_mapping(self, node: yaml.MappingNode) -> None:
+        """Resolve merges, after each key as it is written was found to be a word and there once."""
+        if id(node) not in self._written:
+            self._written.add(id(node))
+            self._refuse_equal_keys(node)
+        super().flatten_mapping(node)
 
-    def construct_yaml_map(self, node: yaml.MappingNode) -> Any:
-        """Construct a mapping in two steps, as PyYAML does."""
-        values = Placed({}, {})
-        yield values
+    def construct_placed(self, node: yaml.MappingNode) -> Placed:
+        """Construct a mapping with the place of each key."""
+        values = self.construct_mapping(node, deep=True)
+        places = {self.construct_object(key): self._place(key) for key, _ in node.value}
+        return Placed(values, places)
+
+    def construct_list(self, node: yaml.SequenceNode) -> list[Any]:
+        """Construct a list at once, so that PyYAML refuses one that contains itself."""
+        return self.construct_sequence(node, deep=True)
+
+    def _refuse_equal_keys(self, node: yaml.MappingNode) -> None:
         written: set[str] = set()
         for key, _ in node.value:
             if not isinstance(key, yaml.ScalarNode):
@@ -104,48 +109,16 @@ class _Loader(_Base):
             if key.value in written:
                 raise VitrailError(f"{self._place(key)}: '{key.value}' stands twice; keep one")
             written.add(key.value)
-        values.update(self.construct_mapping(node))
-        for key, _ in node.value:
-            values.places[self.construct_object(key)] = self._place(key)
-
-    def construct_integer(self, node: yaml.ScalarNode) -> int:
-        """Construct an integer of YAML 1.2: decimal (010 is ten), 0o17 or 0xff."""
-        return int(node.value, 0 if node.value.startswith(("0o", "0x")) else 10)
 
     def _place(self, key: yaml.Node) -> str:
         return f"{self._where}:{key.start_mark.line + 1}"
-
-    def _refuse_anchors(self, node: yaml.Node, seen: set[int], depth: int) -> None:
-        """Refuse what is repeated by an anchor: the same node stands in several places.
-
-        Raises VitrailError for it, and where `depth` exceeds `DEEPEST`.
-        """
-        if id(node) in seen:
-            raise VitrailError(
-                f"{self._place(node)}: this is repeated by an anchor (*name); repeat it by a name "
-                "that the file gives it: 'value', 'choices' or 'extends' (CONTRIBUTING.md)"
-            )
-        seen.add(id(node))
-        if isinstance(node, yaml.ScalarNode):
-            return
-        if depth > DEEPEST:
-            raise VitrailError(
-                f"{self._place(node)}: more than {DEEPEST} lists and mappings stand within one "
-                "another; nest them less"
-            )
-        pairs = isinstance(node, yaml.MappingNode)
-        for child in itertools.chain.from_iterable(node.value) if pairs else node.value:
-            self._refuse_anchors(child, seen, depth + 1)
 
 
 _Loader.add_implicit_resolver(
     _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
-_INTEGERS = re.compile("^([-+]?[0-9]+|0o[0-7]+|0x[0-9a-fA-F]+)$")
-_Loader.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))
-_Dumper.add_implicit_resolver(_INTEGER, _INTEGERS, list("-+0123456789"))  # quotes such a text
-_Loader.add_constructor(_INTEGER, _Loader.construct_integer)
-_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_placed)
+_Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.construct_list)
 
 
 # For mappings: pydantic validates a copy, which would know no places.
@@ -169,8 +142,8 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file into plain data whose mappings are `Placed`; an empty one is a mapping.
 
     Raises:
-        VitrailError: the file is missing or no YAML, a mapping has a key twice or one that is no
-            word, it is nested deeper than `DEEPEST`, or an anchor repeats something.
+        VitrailError: the file is missing or no YAML, or a mapping has a key twice or one that is no
+            word.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -190,7 +163,7 @@ def parse_yaml(text: str, where: str) -> Any:
     try:
         loader = _Loader(text, where)
         try:
-            return loader.read()
+            return loader.get_single_data()
         finally:
             loader.dispose()
     except yaml.YAMLError as error:

@@ -13,7 +13,6 @@ from typing import Any
 
 from replication.config.claims import read_claims
 from replication.config.datasets import DatasetInfo, find
-from replication.config.named import with_values_laid
 from replication.config.paper import ArtifactsFile, Delta, MeasureSpec, PaperScale, RecipesFile
 from replication.config.recipe import placed_at
 from replication.config.recipe_types import KINDS, AnyRecipe, parse_recipe
@@ -54,7 +53,7 @@ class PaperAtScale:
         self.searched_path = folder / "searched.csv"
         written = load(RecipesFile, self.recipes_path)
         self.recipes, self._ours = written.expand(str(self.recipes_path)), written.ours
-        read = ArtifactsFile.read(self.artifacts_path)
+        read = load(ArtifactsFile, self.artifacts_path)
         artifacts = {
             name: spec.with_choices(written.axes, f"{self.artifacts_path}, {name}")
             for name, spec in read.artifacts.items()
@@ -359,7 +358,4 @@ def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, 
     if not path.is_file():
         return {}
     read = read_with_bases(path)
-    return {
-        file: parse(PaperScale, with_values_laid(written), str(file))
-        for file, written in read.items()
-    }
+    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}

@@ -65,46 +65,43 @@ def test_a_mistake_is_one_sentence(read, before, after, told):
     assert "\n" not in str(error.value)
 
 
-NAMED = """
-- choices:
-    tables: [{n: "1"}, {n: "2"}]
-    models: [{m: A-Swin-T}, {m: A-CvT-13}]
-- id: "better-{n}-{m}-{k}"
-  each: [tables, models, [{k: a}, {k: b}]]
+EACH = """
+- id: "better-{n}-{m}"
+  each: [&tables [{n: "1"}, {n: "2"}], [{m: A-Swin-T}, {m: A-CvT-13}]]
   statement: Ours is better.
   source: Sec. 4
   left: {artifact: "table{n}", row: "{m}", column: CIFAR10 / Top-1}
   relation: above
   right: 0
+- id: "swin-better-{n}"
+  each: [*tables]
+  statement: A-Swin-T is better.
+  source: Sec. 4
+  left: {artifact: "table{n}", row: A-Swin-T, column: CIFAR10 / Top-1}
+  relation: above
+  right: 0
 """
 
 
-def test_a_name_among_the_lists_of_an_entry_is_the_list_of_choices_of_that_name(read):
-    written = NAMED.replace("tables,", '[{n: "1"}, {n: "2"}],', 1)
-    written = written.replace('    tables: [{n: "1"}, {n: "2"}]\n', "")
-    claims = read(NAMED)
-    assert len({claim.id for claim in claims}) == 8
-    assert claims == read(written)
+def test_an_entry_is_a_claim_for_each_combination_of_choices(read):
+    claims = {claim.id: claim.left.row for claim in read(EACH)}
+    assert claims == {
+        f"better-{table}-{model}": model for table in "12" for model in ("A-Swin-T", "A-CvT-13")
+    } | {f"swin-better-{table}": "A-Swin-T" for table in "12"}
 
 
 @pytest.mark.parametrize(
     ("before", "after", "told"),
     [
-        ("each: [tables", "each: [tabels", ["claims.yaml:6", "did you mean 'tables'"]),
-        (
-            "    models",
-            "    no: []\n    models",
-            ["claims.yaml:4", "'no' of choices is used nowhere"],
-        ),
-        ("- id", "- choices: {models: []}\n- id", ["claims.yaml:5", "'models' stands twice"]),
-        ('[{n: "1"}', "[{n: 1}", ["claims.yaml:3", "choices.tables"]),
-        ("- choices:", "- id: x\n  choices:", ["claims.yaml:2", "'id'"]),
+        ("[*tables]", "[*tabels]", ["claims.yaml", "alias", "line 10"]),
+        ("[*tables]", "[tables]", ["claims.yaml:10", "each.0"]),
+        ('[{n: "1"}', "[{n: 1}", ["claims.yaml:3", "each.0.0.n"]),
     ],
 )
-def test_a_wrong_name_of_choices_is_told_with_its_line(read, before, after, told):
-    assert before in NAMED
+def test_a_wrong_list_of_choices_is_told_with_its_place(read, before, after, told):
+    assert before in EACH
     with pytest.raises(VitrailError) as error:
-        read(NAMED.replace(before, after, 1))
+        read(EACH.replace(before, after, 1))
     assert [part for part in told if part not in str(error.value)] == []
 
 

@@ -1,9 +1,11 @@
 """A paper's folder is read strictly, and says in one sentence where it is wrong."""
 
 import pytest
+import yaml
 
 from replication.config.paper import ArtifactSpec, Labelled, RecipesFile, fill, read_reference
 from replication.config.schema import parse
+from tests.conftest import ROOT
 from vitrail.errors import VitrailError
 
 
@@ -214,3 +216,12 @@ def test_a_wrong_header_is_refused(tmp_path):
 
 def test_an_artifact_without_reference_prints_nothing(tmp_path):
     assert read_reference(tmp_path / "none.csv") == {}
+
+
+@pytest.mark.parametrize(
+    "file", ROOT.glob("configs/**/*.yaml"), ids=lambda file: str(file.relative_to(ROOT))
+)
+def test_each_anchor_is_used(file):
+    events = list(yaml.parse(file.read_text(encoding="utf-8")))
+    aliases = {event.anchor for event in events if isinstance(event, yaml.AliasEvent)}
+    assert {getattr(event, "anchor", None) for event in events} - {None} == aliases

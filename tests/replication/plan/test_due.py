@@ -164,9 +164,9 @@ IDLE = [
     ),  # mean of a dataset that others stand in for
     (
         "configs/papers/octic/scales/rehearsal.yaml",
-        "octic: {args: {depth: 1, octic_depth: 1}}",
-        "octic: {args: {depth: 2, octic_depth: 1}}",
-    ),  # named value of another scale
+        "&octic {args: {depth: 1, octic_depth: 1}}",
+        "&octic {args: {depth: 2, octic_depth: 1}}",
+    ),  # repeated value of another scale
     (
         "configs/datasets.yaml",
         "title: stained discs of materials in any of eight orientations",
@@ -240,7 +240,7 @@ REPORT = frozenset({"results/laptop/report.json"})
             "  relation: equal\n  right: 100\n  margin: 0.05\n",
             "  relation: above\n  right: 99\n  margin: 0.05\n",
         ),
-        ("kinds: [{k: c, kind: construction", "kinds: [{k: c, kind: empirical"),
+        ("&kinds [{k: c, kind: construction", "&kinds [{k: c, kind: empirical"),
     ],
     ids=["claim", "choices"],
 )
@@ -249,14 +249,13 @@ def test_a_claim_concerns_the_report_alone(after, old, new):
     assert changed == NONE._replace(reports=REPORT)
 
 
-def test_a_named_value_concerns_the_artifacts_that_name_it_and_with_them_the_report(after, catalog):
+def test_a_shared_value_concerns_the_artifacts_that_repeat_it_and_the_report(after, catalog):
     """None of its numbers is measured again, as the value says how a number is called."""
-    old = "change: {key: change, metric: change of accuracy"
+    old = "&change {key: change, metric: change of accuracy"
     changed = after("configs/papers/octic/artifacts.yaml", old, old.replace("change of", "loss of"))
     written = read_mapping(catalog.root / "configs/papers/octic/artifacts.yaml")["artifacts"]
-    naming = {
-        name for name, artifact in written.items() if '"value": "change"' in json.dumps(artifact)
-    }
+    repeated = '"key": "change", "metric": "change of accuracy"'
+    naming = {name for name, artifact in written.items() if repeated in json.dumps(artifact)}
     shown = {
         str(path)
         for path, artifact in catalog.renderings.items()
