@@ -48,8 +48,8 @@ def test_margins_and_near_ties_are_those_of_the_models_whole_pass(tmp_path, sele
     with selection_margins(model) as margins, torch.inference_mode():
         model(x)
     with (
-        mock.patch.object(polyphase, "settle", spy),
-        mock.patch.object(windows, "settle", spy),
+        mock.patch.object(polyphase, "break_ties", spy),
+        mock.patch.object(windows, "break_ties", spy),
         torch.inference_mode(),
     ):
         model(x)
