@@ -123,7 +123,7 @@ def test_functions_that_several_files_of_one_method_hold_are_the_same_text():
                 text = ast.get_source_segment(source, node)
                 texts.setdefault(node.name, {})[check.__name__] = text
     held_by_all = {name for name, copies in texts.items() if len(copies) == len(METHODS)}
-    assert held_by_all == {"shift", "every", "arrangement", "strongest", "strongest_grid"}
+    assert held_by_all == {"shift", "every", "tie_break_scores", "strongest", "strongest_grid"}
     for name, copies in texts.items():
         if name.startswith("strongest"):
             assert "in_order" in copies.pop("a_swin_in_one_file")
