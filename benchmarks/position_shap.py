@@ -28,8 +28,8 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 
 from replication.measures.throughput import time_in_turns
 from vitrail.measures.permutable import Permutable
-from vitrail.measures.position_shap.paired import draw_folds, paired
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches
+from vitrail.measures.position_shap.sweep import position_shap
 from vitrail.provenance import provenance
 
 PASSES = 8  # of plain inference in a round: one is too short beside a sweep to be timed steadily
@@ -91,17 +91,19 @@ def main() -> None:
             f"sweep, K={permutations}": (
                 args.images,
                 partial(
-                    sweep,
+                    position_shap,
                     model,
                     data,
                     permutations=permutations,
                     batch_size=args.batch_size,
-                    device=args.device,
                 ),
             )
             for permutations in TARGETS
         },
-        "paired, batches of 32": (args.images, lambda: paired(model, data, device=args.device)),
+        "paired, batches of 32": (
+            args.images,
+            lambda: position_shap_half_batches(model, data),
+        ),
     }
     if importlib.util.find_spec("shap"):
         explained = min(args.explained, 16)

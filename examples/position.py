@@ -7,7 +7,7 @@ trained to name the corner, the other the colour of the square.
 import torch
 from torch.nn.functional import cross_entropy
 
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.sweep import position_shap
 from vitrail.position.vit import PositionViT
 
 
@@ -31,6 +31,6 @@ for task in ("corner", "colour"):
         cross_entropy(model(images), labels[task]).backward()
         optimizer.step()
     images, labels = squares(100)
-    result = sweep(model.eval(), [*zip(images, labels[task].tolist(), strict=True)])
+    result = position_shap(model.eval(), [*zip(images, labels[task].tolist(), strict=True)])
     right = 100 * result.correct.double().mean()
     print(f"{task}: {right:.0f} % right, P-SHAP {result.mean:.3f}")

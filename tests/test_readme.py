@@ -38,7 +38,7 @@ CHECKS = {
         "assert logits.std() > 0.1"
     ),
     "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
-    "EightViews": "assert change < 1e-5 * model(image).abs().max()",
+    "GroupAverage": "assert change < 1e-5 * model(image).abs().max()",
     "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
 }
 

@@ -13,7 +13,7 @@ from benchmarks.gpu.families import position
 from benchmarks.gpu.running import Measured, Settings, Step
 from replication.measures.throughput import elapsed
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.sweep import position_shap
 
 PERMUTATIONS = 4
 EMBEDDINGS = ("ape", "rope")
@@ -34,21 +34,18 @@ def p_shap(settings: Settings) -> Iterator[Measured]:
         with torch.inference_mode():
             on_cpu = model(images[:few]).argmax(dim=1)
         same = TensorDataset(images[:few], on_cpu)
-        expected = sweep(measured, same, permutations=PERMUTATIONS, batch_size=few).raw_mean
+        expected = position_shap(measured, same, permutations=PERMUTATIONS, batch_size=few).raw_mean
         model.to(settings.device)
-        found = sweep(
-            measured, same, permutations=PERMUTATIONS, batch_size=few, device=settings.device
-        ).raw_mean
+        found = position_shap(measured, same, permutations=PERMUTATIONS, batch_size=few).raw_mean
         yield Measured(f"P-SHAP/{name}/difference from the CPU", abs(found - expected))
         data = TensorDataset(images, torch.zeros(many, dtype=torch.long))
         times = []
         for _ in range(1 if settings.quick else 3):
-            result = sweep(
+            result = position_shap(
                 measured,
                 data,
                 permutations=PERMUTATIONS,
                 batch_size=min(many, 1024),
-                device=settings.device,
             )
             times.append(result.samples_per_second)
         speed = statistics.median(times)

@@ -28,7 +28,8 @@ from typing import Any, NamedTuple
 import torch
 
 from vitrail.errors import VitrailError, first_line
-from vitrail.measures.context import Context, without_tf32
+from vitrail.measures.context import Context
+from vitrail.measures.outputs import without_tf32
 from vitrail.provenance import provenance
 
 PREDICTIONS = Path(__file__).with_name("predictions.csv")

@@ -31,10 +31,11 @@ from replication.training.step import ClassifierTrainer
 from vitrail.factory import build_model
 from vitrail.images.counting import steps_per_epoch
 from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import EvaluationSamples, Pictures, eval_loader, micro_batches
+from vitrail.images.loading import EvaluationSamples, Pictures, micro_batches
 from vitrail.images.opening import SPLITS
 from vitrail.images.transforms import eval_transform, train_transform
 from vitrail.measures.accuracy import hits
+from vitrail.measures.loading import eval_loader
 from vitrail.seeding import seed_everything
 
 RECIPES = Path(__file__).with_name("recipes.json")

@@ -16,7 +16,7 @@ from replication.measures.hyperparameters import hyperparameters
 from replication.papers.octic.dinov2.training_step import hyperparameters as of_dinov2
 from replication.plan.catalog import load_catalog
 from vitrail.measures.context import Described
-from vitrail.measures.flops import count
+from vitrail.measures.lib_flops import count
 from vitrail.octic.invariants import INVARIANTS
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"

@@ -18,8 +18,9 @@ from vitrail import recipes
 from vitrail.errors import VitrailError
 from vitrail.factory import torch_device
 from vitrail.images.opening import opened_once, splits_by_seed
-from vitrail.measures.context import Context, Described, Trained, without_tf32
+from vitrail.measures.context import Context, Described, Trained
 from vitrail.measures.kept import keeping
+from vitrail.measures.outputs import without_tf32
 from vitrail.naming import import_function
 from vitrail.provenance import provenance
 

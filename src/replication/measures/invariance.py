@@ -19,8 +19,9 @@ from torch import Tensor, nn
 
 from vitrail.images.photos import photo_crops
 from vitrail.measures.architecture import architectures
-from vitrail.measures.context import Context, Values, require_finite
+from vitrail.measures.context import Context, Values
 from vitrail.measures.equivariance import Group
+from vitrail.measures.lib_invariance import change_under
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Dtype = Literal["float32", "float64"]
@@ -43,7 +44,7 @@ def logits_under(
         dtype: of weights and images.
 
     Returns:
-        ``"<label>/<key>"`` with the keys of `change_under`.
+        ``"<label>/<key>"`` with the fields of `vitrail.measures.lib_invariance.Change`.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, or a crop would be larger
@@ -55,7 +56,7 @@ def logits_under(
         open_branches(model)
         crops = torch.from_numpy(photo_crops(images, architecture.side(model), context.seed))
         x = as_input(crops.to(context.device), DTYPES[dtype])
-        changes = change_under(model, group_on(x), x)
+        changes = change_under(model, group_on(x), x)._asdict()
         values |= {f"{label}/{key}": value for key, value in changes.items()}
     return values
 
@@ -71,39 +72,3 @@ def open_branches(model: nn.Module) -> None:
     for module in model.modules():
         if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             module.weight.masked_fill_(~module.weight.any(), 1)
-
-
-@torch.inference_mode()
-def change_under(forward: Callable[[Tensor], Tensor], group: Group, x: Tensor) -> dict[str, float]:
-    """Compare the logits of moved images with the moved logits of the images.
-
-    Args:
-        forward: from images ``(B, 3, H, W)`` to logits ``(B, classes)``, or of each pixel
-            ``(B, classes, H, W)``.
-        group: moves images, and logits with them.
-        x: the images.
-
-    Returns:
-        ``equal``, the percentage of moved images whose logits have the same bits; ``error``, the
-        largest change of a logit, and ``relative``, the same over the largest logit; ``changed``,
-        the percentage of predictions that change, of images or of pixels.
-
-    Raises:
-        VitrailError: a logit is not finite.
-    """
-    logits = require_finite(forward(x), "logits")
-    equal, errors, changed = [], [], []
-    for element in group.elements:
-        moved = require_finite(forward(group.on_input(x, element)), "logits")
-        expected = group.on_output(logits, element)
-        differences = (moved - expected).abs().flatten(1).amax(dim=1)  # (B,)
-        equal.append((differences == 0).double().mean())
-        errors.append(differences.max())
-        changed.append((moved.argmax(dim=1) != expected.argmax(dim=1)).double().mean())
-    error = torch.stack(errors).max().item()
-    return {
-        "equal": 100 * torch.stack(equal).mean().item(),
-        "error": error,
-        "relative": error / logits.abs().max().item(),
-        "changed": 100 * torch.stack(changed).mean().item(),
-    }

@@ -21,7 +21,8 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
 from vitrail.measures.architecture import Architecture, architectures, comparisons
-from vitrail.measures.context import Context, Values, out_of_memory, without_tf32
+from vitrail.measures.context import Context, Values
+from vitrail.measures.outputs import out_of_memory, without_tf32
 
 Phase = Literal["training", "inference"]
 

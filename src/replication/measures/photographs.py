@@ -19,9 +19,9 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop, functional
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import evenly_spread
 from vitrail.images.opening import build
 from vitrail.measures.context import Context
+from vitrail.measures.loading import evenly_spread
 from vitrail.seeding import derive
 
 BICUBIC = InterpolationMode.BICUBIC

@@ -18,9 +18,10 @@ from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.training.segmentation.accuracy import Sample, ValidationSamples
 from replication.training.segmentation.config import Fit
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.images.loading import evenly_spread
 from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_shift
-from vitrail.measures.context import passes, require_classes, require_finite
+from vitrail.measures.context import passes
+from vitrail.measures.loading import evenly_spread
+from vitrail.measures.outputs import require_classes, require_finite
 
 if TYPE_CHECKING:
     from vitrail.measures.context import Trained, Values

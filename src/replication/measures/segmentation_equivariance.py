@@ -14,10 +14,11 @@ import numpy as np
 import torch
 
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.measures.invariance import as_input, change_under, open_branches
+from replication.measures.invariance import as_input, open_branches
 from replication.measures.segmentation_consistency import logits_of
 from replication.training.segmentation.config import build_model, image_shape
 from vitrail.images.photos import photo_centre, photos
+from vitrail.measures.lib_invariance import change_under
 from vitrail.seeding import seed_everything
 from vitrail.shift.equivariance import random_shifts
 from vitrail.shift.torus import roll_image
@@ -37,8 +38,8 @@ def segmenter_equivariance(
     of its own. `decode_head` is laid over the recipe's. Weights are drawn, not published ones.
 
     Returns:
-        the keys of `replication.measures.invariance.change_under`, of logits at the size of the
-        image, shifted as the image is; predictions are those of its pixels.
+        the fields of `vitrail.measures.lib_invariance.Change`, of logits at the size of the image,
+        shifted as the image is; predictions are those of its pixels.
 
     Raises:
         VitrailError: the model does not exist or refuses its arguments, or a logit is not finite.
@@ -55,4 +56,4 @@ def segmenter_equivariance(
     shown = np.stack([photo_centre(name, side) for name in photos()])
     x = as_input(torch.from_numpy(shown).to(described.device), torch.float32)
     group = random_shifts(x, shifts, described.seed)._replace(on_output=roll_image)
-    return change_under(partial(logits_of, model), group, x)
+    return change_under(partial(logits_of, model), group, x)._asdict()

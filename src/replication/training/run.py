@@ -36,7 +36,7 @@ from vitrail.images.loading import (
 )
 from vitrail.images.opening import build, splits_by_seed
 from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.context import out_of_memory
+from vitrail.measures.outputs import out_of_memory
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:

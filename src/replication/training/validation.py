@@ -16,8 +16,9 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from replication.training.distributed import Team, shielded
-from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.loading import EvaluationSamples
 from vitrail.measures.accuracy import hits
+from vitrail.measures.loading import eval_loader
 
 if TYPE_CHECKING:
     from replication.training.engine import TrainingRun

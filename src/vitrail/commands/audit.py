@@ -90,7 +90,7 @@ def audit(
         find_images,
         require_device,
     )
-    from vitrail.measures.context import without_tf32
+    from vitrail.measures.outputs import without_tf32
 
     device = require_device(device)
     without_tf32()
@@ -105,17 +105,13 @@ def audit(
         for why in damaged:
             say(f"  {why}")
     say(*folder.told())
-    recipe, info = parts.described(model, network, len(folder))
-    own = recipe.data.image_size
+    own = parts.own_size(network)
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
     audited = parts.Audited(
-        device=device,
-        data_root=output,
+        model=network.to(device),
+        output=output,
         seed=seed,
         workers=workers,
-        recipe=recipe,
-        info=info,
-        model=network.to(device),
         unlabelled=folder.unlabelled,
         sizes=tuple(sizes),
     )

@@ -1,8 +1,7 @@
 """The parts of an audit (`vitrail.commands.audit`): what is measured of a model, and written.
 
-The model is described as a recipe of no epochs and the folder as its dataset, so the measures
-behind the papers' tables take it as they take a trained run. Where the folder has no labels of the
-model's, an image's label is the class that the model predicts for it.
+Where the folder has no labels of the model's, an image's label is the class that the model predicts
+for it.
 
 Each part leaves a JSON file, and a part that has one is not measured again.
 """
@@ -24,29 +23,30 @@ import torch
 from scipy.stats import binomtest
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
+from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from vitrail.commands import printable, say
 from vitrail.commands.inputs import Folder, Listed
-from vitrail.cross.measures import (
-    View,
-    crops_consistency,
-    eight_views,
-    p_shap,
-    right_at_size,
-)
 from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, sha256, write_atomically
-from vitrail.images.loading import EvaluationSamples, eval_loader
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import accuracy
-from vitrail.measures.consistency import circular_consistency, standard_consistency, worst_shift
-from vitrail.measures.context import Trained, out_of_memory
-from vitrail.measures.position_shap.sweep import PERMUTATIONS
+from vitrail.measures.lib_accuracy import accuracy
+from vitrail.measures.lib_consistency import (
+    circular_consistency,
+    crop_consistency,
+    standard_shift,
+    worst_shift,
+    zero_padded_consistency,
+)
+from vitrail.measures.loading import eval_loader, evaluation_view
+from vitrail.measures.outputs import device_of, logits_of, out_of_memory
+from vitrail.measures.position_shap.sweep import PERMUTATIONS, position_shap
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.rotation import EQUAL
+from vitrail.octic.lib_rotation import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
+from vitrail.variance.sizes import right_at_size
 
+CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
 SHIFTS = 16  # among these the worst is sought
 TURNS = {
     "r": "turned 90°",
@@ -70,30 +70,13 @@ Part = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What the measures ask of a recipe."""
+class Audited:
+    """What every part is given: a classifier, and the images that `list_images` has listed."""
 
-    name: str
-    data: View
-
-
-@dataclass(frozen=True)
-class Listing:
-    """What the measures ask of a dataset's entry."""
-
-    classes: int
-    val_images: int
-    mean: tuple[float, float, float]
-    std: tuple[float, float, float]
-    loader: str = f"{__name__}:open_listed"
-    folder: str = ""
-    name: str = "images"
-
-
-@dataclass(frozen=True)
-class Audited(Trained[Shown]):
-    """What every part is given: the model as a run whose `data_root` is the audit's folder."""
-
+    model: nn.Module  # in evaluation mode
+    output: Path  # the audit's folder
+    seed: int
+    workers: int
     unlabelled: str  # why the images have no labels, "" if they have
     sizes: tuple[int, ...]  # test sizes in pixels
 
@@ -102,26 +85,54 @@ class Audited(Trained[Shown]):
         """Whether the images have labels of the model's classes."""
         return not self.unlabelled
 
+    @property
+    def image_size(self) -> int:
+        """Side in pixels of the images that the model is made for."""
+        return own_size(self.model)
 
-def open_listed(folder: Path, _split: str) -> Listed:
-    """Open the images of the audit in `folder`, as `build` opens a dataset."""
-    listed = _read(folder / "images.json")
-    images = Path(listed["folder"])
-    return Listed([(images / name, label) for name, label in listed["images"]])
+    @property
+    def device(self) -> str:
+        """Name of the device where the model is."""
+        return device_of(self.model).type
+
+    def view(self, image_size: int | None = None, margin: int = 0, crop_pct: float = 1) -> Any:
+        """Return the model's `evaluation_view`, whose images are cropped by at most `crop_pct`."""
+        config = resolve_model_data_config(self.model)
+        return evaluation_view(
+            image_size or self.image_size,
+            interpolation=config["interpolation"],
+            crop_pct=min(config["crop_pct"], crop_pct),
+            crop_mode=config["crop_mode"],
+            mean=config["mean"],
+            std=config["std"],
+            margin=margin,
+        )
+
+    def images(self, view: Any = None) -> Listed:
+        """Open the images that are listed, by default in the model's own view."""
+        listed = _read(self.output / "images.json")
+        folder = Path(listed["folder"])
+        samples = [(folder / name, label) for name, label in listed["images"]]
+        return Listed(samples, view or self.view())
+
+    def batches(self, batch_size: int, view: Any = None) -> DataLoader[Any]:
+        """Load what `images` opens."""
+        return eval_loader(self.images(view), batch_size, self.workers, self.device)
 
 
-def described(name: str, model: nn.Module, images: int) -> tuple[Shown, Listing]:
-    """Describe the model, and the images as its dataset, by what the measures ask of these."""
-    config = resolve_model_data_config(model)
-    channels, height, width = config["input_size"]
+def own_size(model: nn.Module) -> int:
+    """Return the side in pixels of the images that a model is made for.
+
+    Raises:
+        VitrailError: they are not square RGB images.
+    """
+    channels, height, width = resolve_model_data_config(model)["input_size"]
     if channels != 3 or height != width:
         raise VitrailError(
-            f"{name} takes images of {channels} x {height} x {width}: give a model of square RGB "
-            "images"
+            f"the model takes images of {channels} x {height} x {width}: give a model of square "
+            "RGB images"
         )
-    view = View(height, config["interpolation"], config["crop_pct"], config["crop_mode"])
-    classes = cast(int, model.num_classes)
-    return Shown(name, view), Listing(classes, images, config["mean"], config["std"])
+    return cast(int, height)
 
 
 def weights_digest(model: nn.Module) -> str:
@@ -149,7 +160,7 @@ def list_images(
     Images are listed by their paths within the folder. Where it lies is written by each command, as
     the same images may lie elsewhere when an audit goes on.
     """
-    path, where = audited.data_root / "images.json", {"folder": str(folder.folder.resolve())}
+    path, where = audited.output / "images.json", {"folder": str(folder.folder.resolve())}
     if path.is_file():
         listed = _read(path)
         begun = listed["identity"]
@@ -161,11 +172,12 @@ def list_images(
             )
         write_atomically(path, json.dumps(listed | where, indent=1) + "\n")
         return batch_size
-    shown = EvaluationSamples(folder, eval_transform(audited.recipe, audited.info))
+    shown = Listed(folder.samples, audited.view())
 
     def predict(size: int) -> list[int]:
         batches = eval_loader(shown, size, audited.workers, audited.device)
-        return torch.cat([audited.logits(images).argmax(dim=1) for images, _ in batches]).tolist()
+        logits = (logits_of(audited.model, images) for images, _ in batches)
+        return torch.cat([each.argmax(dim=1) for each in logits]).tolist()
 
     with _watched(audited.model, "predictions", len(folder)):
         predicted, batch_size = _fitting(predict, batch_size)
@@ -180,20 +192,20 @@ def list_images(
 
 def predicted_classes(audited: Audited) -> list[int]:
     """The class that the model predicts for each image, as `list_images` has written it."""
-    predicted: list[int] = _read(audited.data_root / "images.json")["predicted"]
+    predicted: list[int] = _read(audited.output / "images.json")["predicted"]
     return predicted
 
 
 def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, int]:
     """Measure a part, or read what was measured; return it with the next batch size."""
-    path = audited.data_root / f"{name.replace(' ', '-').lower()}.json"
+    path = audited.output / f"{name.replace(' ', '-').lower()}.json"
     if path.is_file():
         say(f"{name}: kept from before")
         return _read(path), batch_size
     measure, views = PARTS[name]
     start = time.monotonic()
     try:
-        with _watched(audited.model, name, views and views * audited.info.val_images):
+        with _watched(audited.model, name, views and views * len(audited.images())):
             rows, batch_size = _fitting(partial(measure, audited), batch_size)
     except VitrailError as error:
         say(f"{name}: not measured, as {sentence(error)}")
@@ -249,37 +261,44 @@ def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
             f"{audited.unlabelled}: accuracy needs images in folders of the model's classes, which "
             "--class-map FILE can name"
         )
-    found: Any = accuracy(audited, batch_size)
-    names = {"top-1": "top1", "top-5": "top5"}
-    return [_share(name, "", found[key], found["images"]) for name, key in names.items()]
+    found = accuracy(audited.model, audited.batches(batch_size))
+    shares = {"top-1": found.top1, "top-5": found.top5}
+    return [_share(name, "", percent, len(found.right)) for name, percent in shares.items()]
 
 
 def _circular(audited: Audited, batch_size: int) -> list[Row]:
-    values: Any = circular_consistency(audited, batch_size)
-    worst: Any = worst_shift(audited, batch_size, shifts=SHIFTS)
-    two, images, change = "circular, two shifts", values["images"], values["max_logit_difference"]
+    batches = audited.batches(batch_size)
+    pairs = circular_consistency(audited.model, batches, seed=audited.seed)
+    worst = worst_shift(audited.model, batches, SHIFTS, batch_size=batch_size, seed=audited.seed)
+    two, images = "circular, two shifts", pairs.images
     return [
-        _share(KEPT, two, values["consistency"], images),
-        _share(KEPT, f"circular, worst of {SHIFTS}", worst["consistency"], images),
-        _share("logits equal in every bit", two, values["bitwise"], images),
-        _number("largest difference of a logit", two, change, images),
+        _share(KEPT, two, pairs.consistency, images),
+        _share(KEPT, f"circular, worst of {SHIFTS}", worst.consistency, images),
+        _share("logits equal in every bit", two, pairs.bitwise, images),
+        _number("largest difference of a logit", two, pairs.max_logit_difference, images),
     ]
 
 
 def _standard(audited: Audited, batch_size: int) -> list[Row]:
-    rows = []
-    padded: Any = standard_consistency(audited, ["zero"], batch_size=batch_size)
-    crops: Any = crops_consistency(audited, batch_size)
-    for mode, name, values in (("zero", "zero-padded", padded), ("crop", "crops", crops)):
-        condition = f"{name}, up to {values[f'{mode}/max_shift_pixels']} px"
-        shares = (values[f"{mode}/consistency"], values[f"{mode}/images"])
-        rows.append(_share(KEPT, condition, *shares))
-    return rows
+    limit = standard_shift(audited.image_size)
+    config = resolve_model_data_config(audited.model)
+    black = -torch.tensor(config["mean"]) / torch.tensor(config["std"])
+    padded = zero_padded_consistency(
+        audited.model, audited.batches(batch_size), limit, black, seed=audited.seed
+    )
+    view = audited.view(margin=limit, crop_pct=CROP_PCT)
+    crops = crop_consistency(
+        audited.model, audited.batches(batch_size, view), limit, seed=audited.seed
+    )
+    return [
+        _share(KEPT, f"{name}, up to {limit} px", found.consistency, found.images)
+        for name, found in (("zero-padded", padded), ("crops", crops))
+    ]
 
 
 def _turns(audited: Audited, batch_size: int) -> list[Row]:
-    views = eight_views(audited, batch_size)
-    within = f"logits equal within {EQUAL:g} of the largest"
+    views = eight_views(audited.model, audited.batches(batch_size))
+    within = f"logits equal within {EQUAL_RTOL:g} of the largest"
     shares = [(KEPT, TURNS[name], views.kept[ELEMENTS.index(name)]) for name in TURNS]
     shares.append((KEPT, "all of these", views.kept.all(dim=0)))
     shares.append((within, "all of these", views.equal))
@@ -291,7 +310,14 @@ def _turns(audited: Audited, batch_size: int) -> list[Row]:
 
 
 def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
-    result = p_shap(audited, batch_size, resume=audited.data_root / "p-shap.part")
+    result = position_shap(
+        audited.model,
+        audited.images(),
+        batch_size=batch_size,
+        seed=audited.seed,
+        workers=audited.workers,
+        resume=audited.output / "p-shap.part",
+    ).require_correct()
     row = _number("P-SHAP", "", result.mean, int(result.correct.sum()))
     low, high = result.interval or (None, None)
     return [row | {"low": low, "high": high}]
@@ -300,7 +326,9 @@ def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
 def _sizes(audited: Audited, batch_size: int) -> list[Row]:
     rows = []
     for pixels in audited.sizes:
-        for name, judged in right_at_size(audited, pixels, batch_size).items():
+        batches = audited.batches(batch_size, audited.view(pixels))
+        found = right_at_size(audited.model, batches, pixels, audited.image_size)
+        for name, judged in found.items():
             quantity = f"{'top-1' if audited.labelled else KEPT}: {name}"
             rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
     return rows

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -27,27 +27,30 @@ from vitrail.errors import VitrailError, first_line, os_errors
 from vitrail.factory import require_model, torch_device
 from vitrail.files import sha256
 from vitrail.images.decoding import UNREAD, is_image, is_turned, read_image
-from vitrail.images.loading import evenly_spread
 from vitrail.images.opening import visible_files
-from vitrail.measures.context import require_classes
+from vitrail.measures.loading import evenly_spread
+from vitrail.measures.outputs import require_classes
 from vitrail.measures.position_shap.shapley import UNKNOWN
 from vitrail.weights_file import OWN, find_weights
 
 MOST_TOLD = 12  # of the labels, to check their order
 
 
-class Listed(Dataset[tuple[Image.Image, int]]):
-    """Images by path, each with its label."""
+class Listed(Dataset[tuple[Any, int]]):
+    """Images by path, each with its label, seen through a transform as in torchvision's folders."""
 
-    def __init__(self, samples: list[tuple[Path, int]]):
-        self.samples = samples
+    def __init__(
+        self, samples: list[tuple[Path, int]], transform: Callable[[Image.Image], Any] | None = None
+    ):
+        self.samples, self.transform = samples, transform
 
     def __len__(self) -> int:
         return len(self.samples)
 
-    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+    def __getitem__(self, index: int) -> tuple[Any, int]:
         path, label = self.samples[index]
-        return read_image(path), label
+        image = read_image(path)
+        return (image if self.transform is None else self.transform(image)), label
 
 
 class ClassNames(NamedTuple):

@@ -97,10 +97,8 @@ def pshap(
         find_images,
         require_device,
     )
-    from vitrail.images.loading import EvaluationSamples
-    from vitrail.measures.context import without_tf32
-    from vitrail.measures.permutable import permutable
-    from vitrail.measures.position_shap.sweep import sweep
+    from vitrail.measures.outputs import without_tf32
+    from vitrail.measures.position_shap.sweep import position_shap
 
     without_tf32()
     device = require_device(device)
@@ -109,18 +107,17 @@ def pshap(
     network = create(model, pretrained, checkpoint)
     folder = Folder(data, network.num_classes, images, class_names(network, class_map))
     say(*folder.told())
-    transform = create_transform(**resolve_model_data_config(network))
-    result = sweep(
-        permutable(network.to(device)),
-        EvaluationSamples(folder, transform),
+    folder.transform = create_transform(**resolve_model_data_config(network))
+    result = position_shap(
+        network.to(device),
+        folder,
         permutations=permutations,
-        until=half_width,
+        max_half_width=half_width,
         batch_size=batch_size,
         seed=seed,
-        device=device,
         workers=workers,
         resume=resume,
-        digest=folder.digest(),
+        data_digest=folder.digest(),
     )
     correct, shown = int(result.correct.sum()), count(len(result.samples), "image")
     if not correct:

@@ -25,7 +25,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from vitrail.errors import VitrailError
 from vitrail.images.counting import require_batches, steps_per_epoch
-from vitrail.images.workers import prepare_worker
+from vitrail.measures.loading import prepare_worker
 
 if TYPE_CHECKING:
     from vitrail.images.transforms import Transform
@@ -131,15 +131,6 @@ class EvaluationSamples(Dataset[tuple[Tensor, int]]):
         return self.transform(image), label
 
 
-def evenly_spread(total: int, count: int | None) -> list[int]:
-    """Return `count` indices spread evenly over ``range(total)``, the first of them 0.
-
-    All of them where `count` is None or larger than `total`.
-    """
-    count = total if count is None else min(count, total)
-    return [index * total // count for index in range(count)]
-
-
 def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order of one epoch: a permutation of range(samples) drawn from (seed, epoch)."""
     entropy = np.frombuffer(_digest(b"order", seed, epoch), dtype="<u4")
@@ -210,27 +201,6 @@ def micro_batches(
     return (
         MicroBatch(step, index, images, labels)
         for (step, index), (images, labels) in zip(places(), loader, strict=True)
-    )
-
-
-def eval_loader(
-    samples: Dataset[tuple[Tensor, int]],
-    batch_size: int,
-    workers: int = 0,
-    device: str | torch.device = "cpu",
-) -> DataLoader[tuple[Tensor, int]]:
-    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short.
-
-    They are on the CPU. For a `device` of CUDA they are in pinned memory, from which
-    ``images.to(device, non_blocking=True)`` copies them while the GPU computes.
-    """
-    return DataLoader(
-        samples,
-        batch_size=batch_size,
-        num_workers=workers,
-        pin_memory=torch.device(device).type == "cuda",
-        generator=torch.Generator(),
-        worker_init_fn=prepare_worker,
     )
 
 

@@ -7,7 +7,6 @@ comes after normalisation. What timm has no name for is put together from its pi
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -26,7 +25,7 @@ from torchvision.transforms import (
     functional,
 )
 
-from vitrail.errors import VitrailError
+from vitrail.measures.loading import evaluation_view
 
 if TYPE_CHECKING:
     from vitrail.recipes import (
@@ -159,35 +158,17 @@ def eval_transform(
     image_size: int | None = None,
     margin: int = 0,
 ) -> Compose:
-    """Return the evaluation view: resize the short side to size / crop_pct, crop the centre.
+    """Return the recipe's `evaluation_view`, by default at its `image_size`.
 
-    timm rounds the resized side down: 256 / 0.8767 is 292 pixels. With ``crop_mode: squash`` both
-    sides are resized to that, with ``border`` the long side, and the rest is padded with the mean.
-    Of the resized (and padded) image `margin` more pixels are kept on each axis, half of them a
-    side.
-
-    Raises VitrailError if `image_size` is below one pixel, or `margin` leaves the resized image.
+    Raises VitrailError as `evaluation_view`.
     """
-    size = recipe.data.image_size if image_size is None else image_size
-    if size < 1:
-        raise VitrailError(f"image_size is {size}; it must be at least 1 pixel")
     mean, std = normalization(info, recipe.data.normalization)
-    resize, crop, *steps = create_transform(
-        input_size=size,
-        is_training=False,
+    return evaluation_view(
+        recipe.data.image_size if image_size is None else image_size,
         interpolation=recipe.data.interpolation,
         crop_pct=recipe.data.crop_pct,
         crop_mode=recipe.data.crop_mode,
         mean=mean,
         std=std,
-    ).transforms
-    if margin:
-        side = resize.size if isinstance(resize.size, int) else min(resize.size)  # squashed: both
-        if size + margin > side:
-            raise VitrailError(
-                f"data.crop_pct is {recipe.data.crop_pct:g}, which resizes images to {side} "
-                f"pixels, and {size} pixels with a margin of {margin} do not fit into these; use "
-                f"a crop_pct of at most {math.floor(1000 * size / (size + margin)) / 1000:g}"
-            )
-        crop.size = (size + margin, size + margin)
-    return Compose([resize, crop, *steps])
+        margin=margin,
+    )

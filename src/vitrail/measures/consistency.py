@@ -1,69 +1,29 @@
-"""Shift consistency: how often a prediction survives a shift (shift, Eq. 25).
+"""Shift consistency of a trained model on its validation split (shift, Eq. 25).
 
-Two shifted views of an image are classified; their predictions agree or they do not. A circular
-shift only moves pixels, so a truly shift-invariant model agrees always, bit for bit. A standard
-shift replaces content at the border, so none can.
-
-The one idea: what is drawn for an image follows from the seed and its index in the split alone. So
-batch size and workers change nothing, and compared conditions (offset ranges, erased patches,
-flips) see the same draws, scaled to their ranges.
-
-An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], on each axis.
+The measures are those of `vitrail.measures.lib_consistency`. What is drawn for an image follows
+from the run's seed and its index in the split alone.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import fields
+from functools import partial
 from math import inf
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
-from torch.utils.data import Subset
 
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.factory import Precision, autocast
-from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
-from vitrail.images.opening import build
-from vitrail.images.shifts import (
-    circular_shift,
-    crop,
-    draws,
-    erase_square,
-    integers,
-    zero_padded_shift,
-)
-from vitrail.images.transforms import Transform, eval_transform, normalization
+from vitrail.images.transforms import eval_transform, normalization
+from vitrail.measures import lib_consistency as library
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.lib_consistency import Condition
 from vitrail.measures.margins import selection_margins
-from vitrail.seeding import derive
+from vitrail.measures.validation import validation
 
 Mode = Literal["zero", "crop"]
-STANDARD_SIDE = 224
-"""Side of the images whose pixels `max_shift` of `standard_consistency` counts."""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """What is done to an image, and how far it is then shifted; lengths are in image sides.
-
-    Source: shift, Sec. A5.1, Sec. A5.2.
-    """
-
-    max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis
-    erase: float = 0.0  # the side of the erased square is a uniform integer from 0 to this
-    flip: Literal["vertical"] | None = None  # turn the image upside down first
-
-    def __post_init__(self) -> None:
-        for name, value, most in (("max_offset", self.max_offset, inf), ("erase", self.erase, 1)):
-            if not isinstance(value, int | float) or not 0 <= value <= most:
-                raise VitrailError(
-                    f"{name} is {value!r}; it counts image sides: give a number from 0 to {most}"
-                )
-        if self.flip not in ("vertical", None):
-            raise VitrailError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
 
 
 def _circular_passes(given: Mapping[str, Any]) -> int:
@@ -97,43 +57,34 @@ def circular_consistency(
         (percent of pairs with logits equal in every bit), ``max_logit_difference``,
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
         ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
-        shown, what `SelectionMargins.summary` says.
+        shown, ``margin/<key>``, the fields of
+        `vitrail.measures.margins.MarginSummary`.
 
     Raises:
         VitrailError: a condition has an unknown field, or a value out of range.
     """
     each = {f"{name}/": own for name, own in (conditions or {}).items()} or {"": {}}
     named = {name: _condition({**condition, **own}) for name, own in each.items()}
-    tallies = {name: _Tally() for name in named}
+    judged = validation(trained, None, batch_size, images)
+    with selection_margins(trained.model) as margins, autocast(trained.device, precision):
+        found = library.circular_consistencies(
+            trained.model,
+            judged.batches,
+            named,
+            pairs=pairs,
+            seed=trained.seed,
+            indices=judged.indices,
+        )
     side = trained.recipe.data.image_size
-    transform = eval_transform(trained.recipe, trained.info)
-    with selection_margins(trained.model) as margins:
-        for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-            shifts = draws(trained.seed, "circular shift", indices, pairs, 2, 2)
-            patches = draws(trained.seed, "erased patch", indices, 3)
-            seen: dict[object, tuple[Tensor, Tensor]] = {}  # images, logits
-            for name, own in named.items():
-                view = (own.erase, own.flip)
-                with autocast(trained.device, precision):
-                    if view not in seen:
-                        sides = integers(patches[:, 0], _pixels(own.erase, side))
-                        corners = integers(patches[:, 1:], side - sides[:, None])
-                        upright = batch.flip(-2) if own.flip else batch
-                        shown = erase_square(upright, corners, sides)
-                        seen[view] = shown, trained.logits(shown)
-                    shown, logits = seen[view]
-                    offsets = integers(shifts, _pixels(own.max_offset, side))
-                    views = [
-                        trained.logits(circular_shift(shown, offset))
-                        for offset in offsets.flatten(1, 2).unbind(1)
-                    ]
-                tallies[name].add(logits, labels, views)
     values: dict[str, Any] = {}
     for name, own in named.items():
-        ranges = {"max_offset_pixels": own.max_offset, "max_erased_pixels": own.erase}
-        result = tallies[name].values() | {k: _pixels(v, side) for k, v in ranges.items()}
+        result = found[name]._asdict() | {
+            "max_offset_pixels": library.pixels(own.max_offset, side),
+            "max_erased_pixels": library.pixels(own.erase, side),
+        }
         values |= {f"{name}{key}": value for key, value in result.items()}
-    return {**values, **margins.summary()}
+    summary = margins.summary()._asdict()
+    return values | {f"margin/{key}": value for key, value in summary.items()}
 
 
 @passes(lambda given: len(given["modes"]) * (1 + 2 * given["pairs"]))
@@ -166,28 +117,25 @@ def standard_consistency(
     Raises:
         VitrailError: there is no such mode, or the crops do not fit into the resized image.
     """
-    side = trained.recipe.data.image_size
-    limit = max_shift * side // STANDARD_SIDE
+    limit = library.standard_shift(trained.recipe.data.image_size, max_shift)
     mean, std = normalization(trained.info, trained.recipe.data.normalization)
-    black = -torch.tensor(mean) / torch.tensor(std)
+    measures: dict[str, Callable[..., library.Consistency]] = {
+        "zero": partial(
+            library.zero_padded_consistency, black=-torch.tensor(mean) / torch.tensor(std)
+        ),
+        "crop": library.crop_consistency,
+    }
     values: dict[str, float] = {}
     for mode in modes:
-        if mode not in get_args(Mode):
-            raise VitrailError(f"there is no mode '{mode}'{did_you_mean(mode, get_args(Mode))}")
+        if mode not in measures:
+            raise VitrailError(f"there is no mode '{mode}'{did_you_mean(mode, measures)}")
         margin = limit if mode == "crop" else 0
         transform = eval_transform(trained.recipe, trained.info, margin=margin)
-        tally = _Tally()
-        for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-            uniform = draws(trained.seed, "standard shift", indices, 2 * pairs, 2)
-            if mode == "crop":
-                corners = integers(uniform, limit)
-                views = [crop(batch, corner, side) for corner in corners.unbind(1)]
-                batch = crop(batch, torch.full((len(batch), 2), limit // 2), side)
-            else:
-                offsets = integers(uniform, 2 * limit) - limit
-                views = [zero_padded_shift(batch, offset, black) for offset in offsets.unbind(1)]
-            tally.add(trained.logits(batch), labels, [trained.logits(view) for view in views])
-        values |= {f"{mode}/{key}": value for key, value in tally.values().items()}
+        indices, _, batches = validation(trained, transform, batch_size, images)
+        found = measures[mode](
+            trained.model, batches, limit, pairs=pairs, seed=trained.seed, indices=indices
+        )
+        values |= {f"{mode}/{key}": value for key, value in found._asdict().items()}
         values[f"{mode}/max_shift_pixels"] = limit
     return values
 
@@ -205,25 +153,11 @@ def worst_shift(
     Returns:
         ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
     """
-    side = trained.recipe.data.image_size
-    generator = torch.Generator().manual_seed(derive("worst shift", trained.seed))
-    order = torch.randperm(side**2, generator=generator)[:shifts]
-    offsets = torch.stack([order // side, order % side], dim=1)
-    transform = eval_transform(trained.recipe, trained.info)
-    kept = judged = 0
-    for _, batch, _ in validation_batches(trained, transform, batch_size, images):
-        expected, tried = trained.logits(batch).argmax(dim=1), 0
-        judged += len(batch)
-        while len(batch) and tried < len(offsets):
-            some = offsets[tried : tried + max(1, batch_size // len(batch))]
-            views = circular_shift(
-                batch.repeat(len(some), 1, 1, 1), some.repeat_interleave(len(batch), dim=0)
-            )
-            same = trained.logits(views).argmax(dim=1).view(len(some), -1) == expected
-            stays, tried = same.all(dim=0), tried + len(some)
-            batch, expected = batch[stays.to(batch.device)], expected[stays]
-        kept += len(batch)
-    return {"consistency": 100 * kept / judged, "images": judged, "shifts": len(offsets)}
+    _, _, batches = validation(trained, None, batch_size, images)
+    found = library.worst_shift(
+        trained.model, batches, shifts, batch_size=batch_size, seed=trained.seed
+    )
+    return found._asdict()
 
 
 def _condition(values: Mapping[str, Any]) -> Condition:
@@ -233,50 +167,3 @@ def _condition(values: Mapping[str, Any]) -> Condition:
             f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
         )
     return Condition(**values)
-
-
-def _pixels(fraction: float, side: int) -> int:
-    return round(fraction * side)
-
-
-def validation_batches(
-    trained: Trained, transform: Transform, batch_size: int, images: int | None
-) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
-    """Yield indices in the validation split, images on the device, and labels."""
-    dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
-    chosen = evenly_spread(len(dataset), images)
-    samples, device = EvaluationSamples(Subset(dataset, chosen), transform), trained.device
-    loader = eval_loader(samples, batch_size, trained.workers, device)
-    for number, (batch, labels) in enumerate(loader):
-        start = number * batch_size
-        yield chosen[start : start + batch_size], batch.to(device, non_blocking=True), labels
-
-
-class _Tally:
-    """Counts over batches."""
-
-    def __init__(self) -> None:
-        self.counts: Counter[str] = Counter()
-        self.difference = 0.0
-
-    def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
-        """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
-        correct = int((logits.argmax(dim=1) == labels).sum())
-        self.counts.update(images=len(labels), correct=correct)
-        for first, second in zip(views[::2], views[1::2], strict=True):
-            same = int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
-            bitwise = int((first == second).all(dim=1).sum())
-            self.counts.update(pairs=len(labels), same=same, bitwise=bitwise)
-            self.difference = max(self.difference, (first - second).abs().max().item())
-
-    def values(self) -> dict[str, float]:
-        """The keys that all measures of consistency share."""
-        images, pairs = self.counts["images"], self.counts["pairs"]
-        return {
-            "top1": 100 * self.counts["correct"] / images,
-            "consistency": 100 * self.counts["same"] / pairs,
-            "bitwise": 100 * self.counts["bitwise"] / pairs,
-            "max_logit_difference": self.difference,
-            "images": images,
-            "pairs": pairs // images,
-        }

@@ -8,17 +8,15 @@ figures, or of packed scores by image, `vitrail.scores`).
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeAlias
 
-import torch
 from torch import Tensor
 from typing_extensions import TypeVar
 
-from vitrail.errors import VitrailError
+from vitrail.measures.outputs import logits_of
 
 if TYPE_CHECKING:
     from torch import nn
@@ -60,69 +58,6 @@ def passes(count: int | PassesOf) -> Callable[[Measure], Measure]:
         return measure
 
     return mark
-
-
-def without_tf32() -> None:
-    """Have CUDA compute float32 in float32: its convolutions round to TF32's 10 bits by default."""
-    torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-
-
-NO_MEMORY = re.compile(
-    "out[ _]of[ _](device[ _])?memory|not enough memory|can't allocate memory|invalid buffer size"
-    "|alloc(ation)?_failed|valid cudnn algorithm|find an engine",
-    re.IGNORECASE,
-)
-"""How torch's allocators (CUDA, XPU, MPS, the CPU's on Linux and Windows) and NVIDIA's libraries
-(cuBLAS, cuDNN, cuFFT, which also find no algorithm then) say that memory does not suffice."""
-
-
-def out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that memory does not suffice, on any device."""
-    if isinstance(error, MemoryError | torch.OutOfMemoryError):
-        return True
-    return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
-
-
-def require_finite(outputs: Tensor, what: str) -> Tensor:
-    """Return a model's outputs; `what` names them in the message.
-
-    A comparison with NaN is false and an arg max over NaN is the same for every image, so a measure
-    would take such a model for a consistent one.
-
-    Raises:
-        VitrailError: an output is NaN or infinite.
-    """
-    if not outputs.isfinite().all():
-        raise VitrailError(
-            f"the model's {what} are not finite, so nothing can be measured of them: check its "
-            "weights and the normalisation of the images"
-        )
-    return outputs
-
-
-def require_classes(classes: int) -> None:
-    """Refuse a model that has not the two classes among which the largest logit predicts one.
-
-    Raises:
-        VitrailError: there are fewer than two.
-    """
-    if classes < 1:
-        raise VitrailError("the model has no classes to predict: give a model with a classifier")
-    if classes < 2:
-        raise VitrailError(
-            "the model has one logit, which is always the largest: give a model of two or more "
-            "classes (instead of one logit z, a binary classifier can have the two logits 0 and z)"
-        )
-
-
-def require_logits(logits: Tensor) -> Tensor:
-    """Return a classifier's logits ``(..., classes)``, whose largest is the class predicted.
-
-    Raises:
-        VitrailError: there are fewer than two classes, or a logit is NaN or infinite.
-    """
-    require_classes(logits.shape[-1])
-    return require_finite(logits, "logits")
 
 
 @dataclass(frozen=True)
@@ -171,9 +106,6 @@ class Trained(Described[R]):
         """Run the model without gradients: ``(B, 3, H, W)`` to ``(B, classes)`` on the CPU.
 
         Raises:
-            VitrailError: as `require_logits`.
+            VitrailError: as `vitrail.measures.outputs.require_logits`.
         """
-        with torch.inference_mode():
-            return require_logits(
-                self.model(images.to(self.device, non_blocking=True)).float().cpu()
-            )
+        return logits_of(self.model, images)

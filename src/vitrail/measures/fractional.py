@@ -21,8 +21,8 @@ from vitrail.errors import VitrailError
 from vitrail.images.fractional import fourier_shift
 from vitrail.images.shifts import circular_shift, draws
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.validation import validation_batches
 
 FINE = 4
 """Pixels of the enlarged image in one of the image, along each axis."""

@@ -9,13 +9,23 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Values
+
+
+class MarginSummary(NamedTuple):
+    """Margins of all views that a model was shown, in units of what rounding may change.
+
+    All are None for a model that chooses nothing.
+    """
+
+    smallest: float | None = None
+    median: float | None = None
+    certified: float | None = None  # percent of views whose margin is above 1
 
 
 class SelectionMargins:
@@ -59,21 +69,16 @@ class SelectionMargins:
             raise VitrailError("no margin is recorded: run the model inside selection_margins")
         return torch.stack(self.calls).amin(dim=0)
 
-    def summary(self) -> Values:
-        """Summarise the margins of all images of all calls, each a view.
-
-        Returns:
-            ``margin/smallest`` and ``margin/median``, in units of what rounding may change, and
-            ``margin/certified``: percent of views above 1. None if the model chooses nothing.
-        """
+    def summary(self) -> MarginSummary:
+        """Summarise the margins of all images of all calls, each a view."""
         margin = torch.cat(self.calls).cpu()
         if margin.isinf().all():
-            return dict.fromkeys(("margin/smallest", "margin/median", "margin/certified"))
-        return {
-            "margin/smallest": margin.min().item(),
-            "margin/median": margin.median().item(),
-            "margin/certified": 100 * (margin > 1).double().mean().item(),
-        }
+            return MarginSummary()
+        return MarginSummary(
+            smallest=margin.min().item(),
+            median=margin.median().item(),
+            certified=100 * (margin > 1).double().mean().item(),
+        )
 
 
 @contextmanager

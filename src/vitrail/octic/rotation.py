@@ -1,21 +1,17 @@
-"""The accuracy of models on turned images (octic, Sec. 4.1)."""
+"""The accuracy of trained models on turned images (octic, Sec. 4.1)."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
 
-import torch
-from torch import Tensor
-
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import hits
-from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.flops import flops_of_trained
+from vitrail.measures.validation import validation
+from vitrail.octic import lib_rotation as library
+from vitrail.octic.group import ELEMENTS
+from vitrail.octic.views import WAYS, GroupAverage
 from vitrail.scores import BY_IMAGE, pack
-from vitrail.seeding import derive
-
-EQUAL = 1e-4
-"""Of an image's largest logit: how far logits may lie apart and still be called equal."""
 
 
 @passes(2)
@@ -29,22 +25,13 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
 
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
-        points, ``equal`` (percent of images whose logits stay within `EQUAL`; a quarter is not
-        turned at all), ``max_logit_difference`` and ``images``; ``top1`` and ``change``
-        also by image.
+        points, ``equal`` (percent of images whose logits stay within
+        `vitrail.octic.lib_rotation.EQUAL_RTOL`; a quarter is not turned at all),
+        ``max_logit_difference`` and ``images``; ``top1`` and ``change`` also by image.
     """
-    transform = eval_transform(trained.recipe, trained.info)
-    upright, rotated = list[Tensor](), list[Tensor]()
-    equal, difference = 0, 0.0
-    for indices, batch, labels in validation_batches(trained, transform, batch_size, images):
-        before = trained.logits(batch)
-        after = trained.logits(turned(batch, [quarter_turns(trained.seed, i) for i in indices]))
-        upright.append(hits(before, labels))
-        rotated.append(hits(after, labels))
-        changes = (after - before).abs().amax(1)
-        equal += int((changes <= EQUAL * before.abs().amax(1)).sum())
-        difference = max(difference, changes.max().item())
-    right, right_turned = torch.cat(upright), torch.cat(rotated)  # (images, top-1 and top-5)
+    indices, _, batches = validation(trained, None, batch_size, images)
+    found = library.rotated_accuracy(trained.model, batches, seed=trained.seed, indices=indices)
+    right, right_turned = found.right, found.right_rotated
     total = len(right)
     top1, top5 = 100 * right.sum(dim=0) / total
     rotated_top1, rotated_top5 = 100 * right_turned.sum(dim=0) / total
@@ -55,19 +42,27 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
         "rotated/top1": rotated_top1.item(),
         "rotated/top5": rotated_top5.item(),
         "change": (rotated_top1 - top1).item(),
-        "equal": 100 * equal / total,
-        "max_logit_difference": difference,
+        "equal": 100 * int(found.equal.sum()) / total,
+        "max_logit_difference": found.max_logit_difference,
         "images": total,
         f"top1{BY_IMAGE}": pack(right[:, 0].tolist()),
         f"change{BY_IMAGE}": pack(changed.tolist()),
     }
 
 
-def quarter_turns(seed: int, index: int) -> int:
-    """Draw 0 to 3 for the image of this index in the split."""
-    return derive("quarter turns", seed, index) % 4
+@passes(2 * len(ELEMENTS) * len(WAYS))
+def accuracy_of_views(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
+    """Measure a trained classifier that sees eight views of each image as `rotated_accuracy` does.
 
+    Arguments are those of `rotated_accuracy`.
 
-def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
-    """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
-    return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])
+    Returns:
+        of each of `vitrail.octic.views.WAYS` what `rotated_accuracy` and `flops_of_trained` return,
+        as ``"<mean|surest>/<key>"``.
+    """
+    values: dict[str, Any] = {}
+    for name, combine in WAYS.items():
+        viewed = replace(trained, model=GroupAverage(trained.model, combine))
+        found = {**rotated_accuracy(viewed, batch_size, images), **flops_of_trained(viewed)}
+        values |= {f"{name}/{key}": value for key, value in found.items()}
+    return values

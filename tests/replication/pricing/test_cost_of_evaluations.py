@@ -246,4 +246,4 @@ def test_published_weights_are_priced_in_hours_of_evaluation(monkeypatch, vitrai
 
 
 def test_a_number_of_passes_may_be_computed():
-    assert passes_of("vitrail.octic.views:accuracy_of_views", {}) == {1: 32}
+    assert passes_of("vitrail.octic.rotation:accuracy_of_views", {}) == {1: 32}

@@ -16,13 +16,13 @@ import vitrail.models  # noqa: F401
 from vitrail.commands import audit_parts, inputs
 from vitrail.commands.audit_parts import KEPT, PARTS
 from vitrail.commands.inputs import Folder
-from vitrail.cross import measures
-from vitrail.cross.measures import CALIBRATIONS
 from vitrail.errors import VitrailError
 from vitrail.images.photos import photo_crops
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.variance import sizes
 from vitrail.variance.rescaling import rescale_pos_embed
+from vitrail.variance.sizes import CALIBRATIONS
 
 ALL = [*PARTS]
 
@@ -140,7 +140,7 @@ def test_p_shap_is_that_of_a_sweep(audited, vit, photos):
     in_classes(photos, "a", "b", "c")
     view = create_transform(**resolve_model_data_config(vit))
     samples = [(view(image), label) for image, label in Folder(photos, 3)]
-    result = sweep(permutable(vit), samples)
+    result = position_shap(permutable(vit), samples)
     row = audited("--size", 48).rows["P-SHAP"][0]
     assert float(row["value"]) == pytest.approx(result.mean, abs=1e-5)
     assert [float(row["low"]), float(row["high"])] == pytest.approx(result.interval, abs=1e-4)
@@ -159,7 +159,7 @@ def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
 def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatch):
     tables = []
     monkeypatch.setattr(
-        measures,
+        sizes,
         "rescale_pos_embed",
         lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
     )

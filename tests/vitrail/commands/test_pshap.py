@@ -13,7 +13,7 @@ import vitrail.models  # noqa: F401
 from vitrail.commands.inputs import Folder
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.shapley import UNKNOWN
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.sweep import position_shap
 
 MODEL = "test_vit"
 
@@ -43,7 +43,7 @@ def test_it_prints_the_p_shap_that_a_sweep_measures(vitrail, photos):
     model = timm.create_model(MODEL).eval()
     transform = create_transform(**resolve_model_data_config(model))
     folder = [(transform(image), label) for image, label in Folder(photos, 1000)]
-    result = sweep(permutable(model), folder, batch_size=64)
+    result = position_shap(permutable(model), folder, batch_size=64)
     low, high = result.interval
     assert (
         f"P-SHAP of test_vit: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})" in done.out
@@ -152,7 +152,7 @@ def test_a_checkpoint_of_ones_own_has_its_own_classes(vitrail, photos, tmp_path)
     folder = Folder(photos, 3)
     transform = create_transform(**resolve_model_data_config(own))
     labelled = [(transform(image), label) for image, label in folder]
-    result = sweep(permutable(own), labelled, permutations=2)
+    result = position_shap(permutable(own), labelled, permutations=2)
     assert f"P-SHAP of test_vit: {result.mean:.4f} " in done.out
     other = timm.create_model("test_vit2", num_classes=3).state_dict()
     headless = {name: weight for name, weight in own.state_dict().items() if "head" not in name}

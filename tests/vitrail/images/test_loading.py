@@ -12,11 +12,11 @@ from vitrail.images.loading import (
     Relabelled,
     TrainingSamples,
     epoch_order,
-    eval_loader,
     micro_batches,
 )
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
+from vitrail.measures.loading import eval_loader
 
 STEPS = 4
 LOUD = {

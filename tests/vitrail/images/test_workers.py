@@ -3,7 +3,7 @@ import sys
 
 FULL_MEMORY = """
 import errno, os
-from vitrail.images.loading import eval_loader
+from vitrail.measures.loading import eval_loader
 
 class Label(str):
     def __reduce__(self):

@@ -9,7 +9,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from vitrail.errors import VitrailError
 from vitrail.measures.context import Context
-from vitrail.measures.flops import Operations, count, flops, flops_of_trained
+from vitrail.measures.flops import flops, flops_of_trained
+from vitrail.measures.lib_flops import Operations, count
 
 T, C, HEADS = 5, 16, 2
 

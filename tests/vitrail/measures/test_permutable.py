@@ -7,8 +7,8 @@ from torch.utils.data import TensorDataset
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import PermutablePositions, permutable
-from vitrail.measures.position_shap.paired import draw_folds, paired
-from vitrail.measures.position_shap.sweep import sweep
+from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches
+from vitrail.measures.position_shap.sweep import position_shap
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "num_classes": 5}
 ADDITIVE = {
@@ -169,7 +169,7 @@ def test_a_steerable_model_without_an_embedding_scores_zero(family, images):
     model = small(name, **changes)
     torch.nn.init.zeros_(model.pos_embed.weight)
     data = TensorDataset(images, torch.tensor([0, 1, 2]))
-    assert sweep(permutable(model), data, permutations=4).values.tolist() == [0] * 3
+    assert position_shap(permutable(model), data, permutations=4).values.tolist() == [0] * 3
 
 
 @pytest.mark.parametrize("kind", ["D8", "I8", "D2", "H2", "BEiT", "NaFlex"])
@@ -179,7 +179,7 @@ def test_the_players_share_what_the_background_lacks(kind, images):
     model = permutable(small(name, **changes))
     labels = torch.tensor([0, 1, 2])
     folds = draw_folds(3, model.positions, batch_size=3)
-    result = paired(model, TensorDataset(images, labels), folds=folds)
+    result = position_shap_half_batches(model, TensorDataset(images, labels), folds=folds)
     assert (result.values > 1e-3).all()
     for fold in folds:
         none = model(images[fold.background], fold.permutations).mean(dim=0)

@@ -7,13 +7,12 @@ from torch import nn
 
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.rotation import rotated_accuracy
+from vitrail.octic.rotation import accuracy_of_views, rotated_accuracy
 from vitrail.octic.views import (
     WAYS,
-    EightViews,
-    accuracy_of_views,
+    GroupAverage,
     mean_of_views,
-    surest_view,
+    most_confident_view,
 )
 from vitrail.scores import BY_IMAGE, unpack
 
@@ -32,7 +31,7 @@ def images():
 
 @pytest.mark.parametrize("combine", WAYS.values())
 def test_logits_of_eight_views_are_those_of_the_turned_image(vit, images, element, combine):
-    model = EightViews(vit, combine)
+    model = GroupAverage(vit, combine)
     with torch.inference_mode():
         expected, found = model(images), model(transform(images, element))
         alone = (vit(transform(images, element)) - vit(images)).abs().amax(1)
@@ -42,7 +41,7 @@ def test_logits_of_eight_views_are_those_of_the_turned_image(vit, images, elemen
 
 def test_the_mean_of_views_is_that_of_each_image_by_itself(vit, images):
     with torch.inference_mode():
-        found = EightViews(vit, mean_of_views)(images)
+        found = GroupAverage(vit, mean_of_views)(images)
         for image, logits in zip(images, found, strict=True):
             views = [image.rot90(k, (1, 2)) for k in range(4)]
             views += [view.flip(2) for view in views]
@@ -50,9 +49,9 @@ def test_the_mean_of_views_is_that_of_each_image_by_itself(vit, images):
             assert torch.allclose(logits, expected, rtol=0, atol=1e-12)
 
 
-def test_the_surest_view_has_the_largest_of_all_probabilities(vit, images):
+def test_the_most_confident_view_has_the_largest_of_all_probabilities(vit, images):
     with torch.inference_mode():
-        found = EightViews(vit, surest_view)(images)
+        found = GroupAverage(vit, most_confident_view)(images)
         chosen = set()
         for image, logits in zip(images, found, strict=True):
             views = [vit(transform(image, element)[None])[0] for element in ELEMENTS]
@@ -67,18 +66,18 @@ def test_probabilities_that_round_to_one_are_told_apart():
     logits[:, 0, 0] = torch.tensor([40.0, 44.0, 60.0, 41.0, 50.0, 50.0, 42.0, 43.0])
     logits[2, 0, 1] = 30.0  # sure by 30, where view 4 is sure by 50
     assert (logits.softmax(-1).amax(-1) == 1).all()
-    assert torch.equal(surest_view(logits), logits[4])
+    assert torch.equal(most_confident_view(logits), logits[4])
 
 
-def test_one_logit_has_no_surest_view():
+def test_one_logit_has_no_most_confident_view():
     """Its softmax is 1 in every view, so the first would count, which a turn changes."""
     with pytest.raises(VitrailError, match="one logit"):
-        surest_view(torch.randn(8, 6, 1))
+        most_confident_view(torch.randn(8, 6, 1))
 
 
 def test_of_equally_sure_views_the_first_counts():
     logits = torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 0.0]]).unsqueeze(1)
-    assert torch.equal(surest_view(logits), logits[1])
+    assert torch.equal(most_confident_view(logits), logits[1])
 
 
 class Corner(nn.Module):
@@ -103,7 +102,7 @@ def test_a_trained_model_is_measured_in_each_way(trained_on_digits):
         assert (values[f"{way}/change"], values[f"{way}/equal"]) == (0, 100)
         by_image = unpack(values[f"{way}/top1{BY_IMAGE}"])
         assert 100 * by_image.mean() == pytest.approx(values[f"{way}/top1"], abs=1e-4)
-        viewed = trained_on_digits(EightViews(trained.model, combine))
+        viewed = trained_on_digits(GroupAverage(trained.model, combine))
         assert values[f"{way}/top1"] == rotated_accuracy(viewed, images=60)["top1"]
     # Eight times the 320 multiply-adds of the model, and the mean of 80 logits.
     assert values["mean/gmacs"] == pytest.approx((8 * 320 + 80) / 1e9)

@@ -20,7 +20,7 @@ from vitrail.errors import VitrailError
 from vitrail.factory import Precision, autocast
 from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.measures.equivariance import Group
-from vitrail.measures.flops import count
+from vitrail.measures.lib_flops import count
 from vitrail.octic.fast import FastGELU, FastMlp
 from vitrail.octic.group import ELEMENTS, from_channels, transform
 from vitrail.octic.layers import OcticBlock

@@ -6,15 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import eval_loader
-from vitrail.measures.permutable import Permutable
+from vitrail.measures.loading import eval_loader
+from vitrail.measures.outputs import device_of
+from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.shapley import (
     explained_classes,
-    own,
+    logit_of_class,
     position_share,
     shapley,
 )
@@ -27,29 +28,28 @@ from vitrail.measures.position_shap.sweep import (
 
 
 def bias_of_few(
-    model: Permutable,
+    model: nn.Module,
     samples: Dataset[Any],
     permutations: Sequence[int],
     *,
     reference: int = 512,
     batch_size: int = 128,
     seed: int = 0,
-    device: str = "cpu",
     workers: int = 0,
 ) -> tuple[float, dict[int, tuple[float, float]]]:
     """Measure how much too high P-SHAP of few permutations is, against `reference` of them.
 
     Each sample is permuted `reference` times. Groups of K of these permutations are as many sweeps
-    of K, and all together are the reference. Other arguments and errors are those of `sweep`.
+    of K, and all together are the reference. Other arguments and errors: `position_shap`.
 
     Returns:
         The reference's mean P-SHAP; for each K of `permutations` the mean over groups less the
         reference, of P-SHAP as it is and of the debiased one.
 
     Raises:
-        VitrailError: as `sweep`, or a K is above `reference`.
+        VitrailError: as `position_shap`, or a K is above `reference`.
     """
-    count = require_measurable(model, samples)
+    count, permuting = require_measurable(model, samples), permutable(model)
     for size in (*permutations, reference):
         require_halves(size)
     if not permutations:
@@ -60,19 +60,19 @@ def bias_of_few(
         )
     cleans, labelled, images_of = [], [], []
     total = torch.zeros((), dtype=torch.float64)  # (reference, classes), over samples
-    loader = eval_loader(samples, batch_size, workers, device)
+    loader = eval_loader(samples, batch_size, workers, device_of(model))
     indices = torch.arange(count).split(batch_size)
     for part, (images, labels) in zip(indices, loader, strict=True):
-        draws = draws_of(part, reference, model.positions, seed)
-        clean, *of_draws = logits_of(model, images, draws, device)
+        draws = draws_of(part, reference, permuting.positions, seed)
+        clean, *of_draws = logits_of(permuting, images, draws)
         logits = torch.stack(of_draws)
         classes = explained_classes(clean, labels)
-        images_of.append(torch.stack([own(of_draw, classes) for of_draw in logits]))
+        images_of.append(torch.stack([logit_of_class(of_draw, classes) for of_draw in logits]))
         total = total + logits.sum(dim=1)
         cleans.append(clean)
         labelled.append(classes)
     clean, classes, image = torch.cat(cleans), torch.cat(labelled), torch.cat(images_of, dim=1)
-    both = own(clean, classes)
+    both = logit_of_class(clean, classes)
     position = (clean.sum(dim=0)[classes] - both) / (count - 1)  # over the other samples
     none = (total[:, classes] - image) / (count - 1)
     correct = clean.argmax(dim=1) == classes

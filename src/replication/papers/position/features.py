@@ -21,7 +21,7 @@ from vitrail.errors import VitrailError
 from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.kernel import kernel_shap
-from vitrail.measures.position_shap.paired import draw_folds, paired
+from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches
 from vitrail.measures.position_shap.shapley import position_share
 from vitrail.measures.position_shap.sweep import collate
 from vitrail.position.vit import PositionViT
@@ -45,8 +45,8 @@ def kernel_shap_of_parts(
     and positions are cut into `parts` x `parts` blocks of whole patches.
 
     Returns:
-        ``closed/p_shap``, P-SHAP by the closed form of two features (`paired`), the mean over
-        correctly classified images (None if there is none). For four ways by regression
+        ``closed/p_shap``, P-SHAP by the closed form of two features (by half batches), the mean
+        over correctly classified images (None if there is none). For four ways by regression
         ``<way>/p_shap``; ``<way>/difference``, the mean absolute difference of P-SHAP of these
         images from the closed form; and ``<way>/phi``, the largest difference of a SHAP value of
         any image, in logits (the last two None of ``closed``). The ways are ``two``, of the same
@@ -56,7 +56,7 @@ def kernel_shap_of_parts(
 
     Raises:
         VitrailError: the model is no PositionViT with the embedding 'ape' and without a CLS token,
-            its grid has fewer rows or columns than `parts`, or as `paired`.
+            its grid has fewer rows or columns than `parts`, or as `position_shap_half_batches`.
     """
     model = trained.model
     if not isinstance(model, PositionViT) or model.embedding != "ape" or model.num_prefix_tokens:
@@ -66,7 +66,7 @@ def kernel_shap_of_parts(
         )
     samples, device = transformed(trained, validation(trained, images)), trained.device
     folds = draw_folds(len(samples), model.positions, max(len(samples), 2), trained.seed)
-    closed = paired(model, samples, folds=folds, device=device)
+    closed = position_shap_half_batches(trained.model, samples, folds=folds)
     whole, cut = blocks_of(model.grid_size, 1), blocks_of(model.grid_size, parts)
     ways = {"two": whole, "parts": cut, "mean": whole, "mean_parts": cut}
     phi = torch.zeros(len(ways), 2, len(samples), dtype=torch.float64)  # of image and positions

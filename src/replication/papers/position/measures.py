@@ -23,14 +23,15 @@ from torch.utils.data import Dataset, Subset
 from replication.datasets.placed_images import DEPENDENT, ORIGINALS, PlacedImages, original_of
 from replication.papers.position.estimators import bias_of_few
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples, eval_loader, evenly_spread
+from vitrail.images.loading import EvaluationSamples
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
 from vitrail.measures.context import Context, Described, Trained, Values, passes
+from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.permutable import Permutable, permutable
-from vitrail.measures.position_shap.paired import paired
+from vitrail.measures.position_shap.paired import position_shap_half_batches
 from vitrail.measures.position_shap.shapley import PositionShap
-from vitrail.measures.position_shap.sweep import default_permutations, sweep
+from vitrail.measures.position_shap.sweep import default_permutations, position_shap
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.scores import BY_IMAGE, pack
@@ -49,7 +50,7 @@ def position_bias(
 ) -> Values:
     """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
 
-    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. P-SHAP is that of a `sweep` over the validation
+    Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. P-SHAP is `position_shap` over the validation
     split. `permutations` is K, for each sample, by default `default_permutations`; `images` is how
     many are used, spread evenly over the split; None is all.
 
@@ -57,7 +58,7 @@ def position_bias(
         What `summary` and `learned` return.
 
     Raises:
-        VitrailError: as `sweep`, or the model's positions cannot be permuted.
+        VitrailError: as `position_shap`, or the model's positions cannot be permuted.
     """
     result = _sweep(trained, validation(trained, images), permutations, batch_size)
     return {**summary(result), **learned(trained.model)}
@@ -73,14 +74,13 @@ def paired_bias(trained: Trained, batch_size: int = 32, images: int | None = Non
         ``p_shap``, the mean over correctly classified samples, None if there is none.
 
     Raises:
-        VitrailError: as `paired`, or the model's positions cannot be permuted.
+        VitrailError: as `position_shap_half_batches`, or the model's positions cannot be permuted.
     """
-    result = paired(
-        permutable(trained.model),
+    result = position_shap_half_batches(
+        trained.model,
         transformed(trained, validation(trained, images)),
         batch_size=batch_size,
         seed=trained.seed,
-        device=trained.device,
     )
     return {"p_shap": result.mean if result.correct.any() else None}
 
@@ -250,7 +250,7 @@ def estimator_spread(
         and ``/std`` over its estimates; ``/passes``, forward passes for each of the ``images``;
         ``/cost``, its time over that of plain inference, loading included in both; ``/bias``, by
         how much it is too high on average (of a sweep over all groups of K of the reference's
-        permutations), and ``/bias/plain``, that without the correction of `sweep`. ``seconds`` of
+        permutations), and ``/bias/plain``, that without the correction of it. ``seconds`` of
         plain inference on all ``images``, and ``reference``, the mean of that sweep.
 
     Raises:
@@ -268,24 +268,25 @@ def estimator_spread(
             for count in permutations
         }
         | {
-            "stopped": partial(_sweep, trained, chosen, None, batch_size, until=half_width),
+            "stopped": partial(
+                _sweep, trained, chosen, None, batch_size, max_half_width=half_width
+            ),
         }
         | {
             f"paired {batch}": partial(
-                paired, model, samples, batch_size=batch, device=trained.device
+                position_shap_half_batches, trained.model, samples, batch_size=batch
             )
             for batch in paired_batches
         }
     )
     seconds = _seconds_of_inference(trained, model, samples, batch_size)
     truth, biases = bias_of_few(
-        model,
+        trained.model,
         samples,
         permutations,
         reference=reference,
         batch_size=batch_size,
         seed=trained.seed,
-        device=trained.device,
         workers=trained.workers,
     )
     bias_of_sweeps = {f"sweep {count}": bias for count, bias in biases.items()}
@@ -336,17 +337,16 @@ def _sweep(
     permutations: int | None,
     batch_size: int,
     seed: int | None = None,
-    until: float | None = None,
+    max_half_width: float | None = None,
 ) -> PositionShap:
     """Sweep a run over samples of its dataset, by default with the run's own seed."""
-    return sweep(
-        permutable(trained.model),
+    return position_shap(
+        trained.model,
         transformed(trained, chosen),
         permutations=permutations,
-        until=until,
+        max_half_width=max_half_width,
         batch_size=batch_size,
         seed=trained.seed if seed is None else seed,
-        device=trained.device,
         workers=trained.workers,
     )
 

@@ -21,8 +21,9 @@ from torch import Tensor
 
 from vitrail.errors import VitrailError
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.consistency import validation_batches
-from vitrail.measures.context import Trained, Values, passes, require_finite
+from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.outputs import require_finite
+from vitrail.measures.validation import validation_batches
 from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 

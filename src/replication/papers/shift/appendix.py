@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from replication.measures.invariance import change_under
 from vitrail.measures.context import Context, Values
 from vitrail.measures.equivariance import Group
+from vitrail.measures.lib_invariance import change_under
 from vitrail.shift.grids import FirstGrid, PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, roll_image
@@ -77,7 +77,7 @@ def appendix_examples(context: Context, images: int = 16, shifts: int = 4) -> Va
     paper runs each on one image and one shift, in float64.
 
     Returns:
-        the keys of `replication.measures.invariance.change_under`, after ``classifier/``,
+        the fields of `vitrail.measures.lib_invariance.Change`, after ``classifier/``,
         ``classifier, fixed/``, ``encoder-decoder/`` and ``encoder-decoder, fixed/``.
     """
     values: dict[str, float] = {}
@@ -93,6 +93,6 @@ def appendix_examples(context: Context, images: int = 16, shifts: int = 4) -> Va
             group = Group(elements, roll_image)
             if model_type is EncDec:
                 group = group._replace(on_output=roll_image)
-            changes = change_under(model, group, x)
+            changes = change_under(model, group, x)._asdict()
             values |= {f"{label}/{key}": value for key, value in changes.items()}
     return values

@@ -36,8 +36,8 @@ from vitrail.errors import VitrailError
 from vitrail.images.fractional import fourier_shift
 from vitrail.images.shifts import draws
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.validation import validation_batches
 from vitrail.shift.swin import AdaptiveSwinBase
 
 

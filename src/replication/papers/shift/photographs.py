@@ -64,7 +64,8 @@ def choices(
         side = architecture.side(model)
         batches = (_shown(batch, side, context) for batch in photos.batches(batch_size))
         margins, gaps = _choices(model, batches)
-        values |= {f"{label}/{key}": value for key, value in margins.summary().items()}
+        summary = margins.summary()._asdict()
+        values |= {f"{label}/margin/{key}": value for key, value in summary.items()}
         values[f"{label}/equal"] = int((gaps == 0).any(dim=1).sum())
         values[f"{label}/near"] = int(((gaps > 0) & (gaps <= TIE)).any(dim=1).sum())
     return {**values, "photographs": len(photos), "sha256": photos.sha256}

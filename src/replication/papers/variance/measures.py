@@ -20,11 +20,13 @@ from torch import Tensor, nn
 from torch.utils.data import Subset
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples, TrainingSamples, eval_loader, evenly_spread
+from vitrail.images.loading import EvaluationSamples, TrainingSamples
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.context import Context, Passes, Trained, Values, passes, require_logits
+from vitrail.measures.context import Context, Passes, Trained, Values, passes
 from vitrail.measures.kept import kept_rows
+from vitrail.measures.loading import eval_loader, evenly_spread
+from vitrail.measures.outputs import require_logits
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import (
     adds_table,

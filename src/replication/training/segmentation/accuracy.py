@@ -25,8 +25,8 @@ from replication.training.segmentation.config import SCOPE, Fit, refit, test_con
 from replication.training.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError
 from vitrail.images.decoding import IGNORED
-from vitrail.images.loading import evenly_spread
 from vitrail.measures.context import passes
+from vitrail.measures.loading import evenly_spread
 from vitrail.segmentation.vit import TimmViT
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from torch.utils.data import Dataset, Sampler
 from replication.training.distributed import SHIELDED
 from vitrail.errors import VitrailError, first_line
 from vitrail.images.decoding import read_image, read_mask
-from vitrail.images.workers import prepare_worker
+from vitrail.measures.loading import prepare_worker
 from vitrail.seeding import derive, seed_everything
 
 

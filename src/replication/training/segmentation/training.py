@@ -33,7 +33,8 @@ from replication.training.training_log import LOG_STEPS, Losses, TrainingLog
 from replication.training.validation import is_due
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
-from vitrail.measures.context import Trained, out_of_memory
+from vitrail.measures.context import Trained
+from vitrail.measures.outputs import out_of_memory
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:

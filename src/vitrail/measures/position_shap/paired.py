@@ -8,17 +8,17 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils.data import Dataset
 from tqdm import tqdm
 
 from vitrail.errors import VitrailError
-from vitrail.measures.permutable import Permutable
+from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.shapley import (
     PositionShap,
     explained_classes,
     interaction,
-    own,
+    logit_of_class,
     position_share,
     shapley,
 )
@@ -33,7 +33,7 @@ from vitrail.seeding import derive
 
 @dataclass(frozen=True)
 class Fold:
-    """Samples that `paired` explains with one background."""
+    """Samples that `position_shap_half_batches` explains with one background."""
 
     samples: Tensor  # (n,), indices in the dataset
     background: Tensor  # (m,), indices of the images X_b
@@ -68,20 +68,19 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
     return folds
 
 
-def paired(
-    model: Permutable,
+def position_shap_half_batches(
+    model: nn.Module,
     samples: Dataset[Any],
     *,
     folds: Sequence[Fold] | None = None,
     batch_size: int = 32,
     seed: int = 0,
-    device: str = "cpu",
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
     Source: position, App. A, Eq. 7-8, whose minimum is `shapley`.
 
-    `model`, `samples` and `device` are as of `sweep`. `folds` say what is explained with which
+    `model` and `samples` are those of `position_shap`. `folds` say what is explained with which
     background; by default `draw_folds` draws them with `batch_size` and `seed`.
 
     Raises:
@@ -89,8 +88,8 @@ def paired(
             the model is in training mode or its logits are not finite, or a label is not one of
             its classes.
     """
-    count = require_measurable(model, samples)
-    folds = draw_folds(count, model.positions, batch_size, seed) if folds is None else folds
+    count, permuting = require_measurable(model, samples), permutable(model)
+    folds = draw_folds(count, permuting.positions, batch_size, seed) if folds is None else folds
     explained = torch.cat([fold.samples for fold in folds])
     if not torch.equal(explained.sort().values, torch.arange(count)):
         raise VitrailError(
@@ -102,13 +101,13 @@ def paired(
         images, labels = collate(samples, fold.samples)
         others, _ = collate(samples, fold.background)
         draws = fold.permutations.unsqueeze(1).expand(-1, len(images), -1)  # (m, n, N)
-        both, *of_draws = logits_of(model, images, draws, device)  # v(N) = f(X, P)
+        both, *of_draws = logits_of(permuting, images, draws)  # v(N) = f(X, P)
         classes = explained_classes(both, labels)
         # v(I), v(P) and v(0), means over b: of f(X, P_b), of f(X_b, P) and of f(X_b, P_b)
         image = torch.stack(of_draws).mean(dim=0)
-        background = logits_of(model, others, fold.permutations[None], device).mean(dim=1)
+        background = logits_of(permuting, others, fold.permutations[None]).mean(dim=1)
         position, none = (logits.expand_as(both) for logits in background)
-        values = [own(logits, classes) for logits in (both, image, position, none)]
+        values = [logit_of_class(logits, classes) for logits in (both, image, position, none)]
         correct = both.argmax(dim=1) == classes
         parts.append(torch.stack([*shapley(*values), interaction(*values), correct]))
         passes += len(images) * (1 + len(others)) + 2 * len(others)

@@ -10,13 +10,13 @@ P have the values
     v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
     v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)
 
-The logits come from `sweep` (ours: all other samples are the background), which hands them to
-`coalitions`, or from `paired` (the paper's half batches, App. E). The rest is here: the SHAP values
-phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8), P-SHAP of a sample (`position_share`: Eq. 5), and
-that of a model, the mean over the samples that it classifies correctly (`PositionShap.mean`). Ours
-is the correction for few permutations (`debias`), the interval of the mean (`estimate`), from the
-derivative of the mean by the samples' weights, and the `interaction` of the two features, from the
-same four values.
+The logits come from `position_shap` (ours: all other samples are the background), which hands them
+to `coalitions`, or from `position_shap_half_batches` (the paper's half batches, App. E). The rest
+is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8), P-SHAP of a sample
+(`position_share`: Eq. 5), and that of a model, the mean over the samples that it classifies
+correctly (`PositionShap.mean`). Ours is the correction for few permutations (`debias`), the
+interval of the mean (`estimate`), from the derivative of the mean by the samples' weights, and the
+`interaction` of the two features, from the same four values.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class PositionShap:
     interaction: Tensor  # what the two bring only together, in logits as the two above
     debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
-    half_width: float | None  # of the 95 % interval of the mean; None of `paired`
+    half_width: float | None  # of the 95 % interval of the mean; None by half batches
     passes_per_sample: float
     samples_per_second: float  # of this call; a resumed one counts its own samples
 
@@ -63,6 +63,19 @@ class PositionShap:
     def mean(self) -> float:
         """The model's P-SHAP (position, Sec. 3): `raw_mean`, clipped to 0 and 1."""
         return _clip(self.raw_mean)
+
+    def require_correct(self) -> PositionShap:
+        """Return this result.
+
+        Raises:
+            VitrailError: no sample is classified correctly, so that there is no mean.
+        """
+        if not self.correct.any():
+            raise VitrailError(
+                "the model classifies none of the images correctly, and P-SHAP is of those: give "
+                "images of its own classes"
+            )
+        return self
 
     @property
     def mean_interaction(self) -> float:
@@ -133,7 +146,7 @@ def coalitions(
         classes: the class of each whose logit is explained, ``(n,)``.
         weights: of the samples in the background, ``(n,)``, with the sum 1.
     """
-    both, image = own(clean, classes), own(permuted, classes)  # v(N), v(I)
+    both, image = logit_of_class(clean, classes), logit_of_class(permuted, classes)  # v(N), v(I)
     mean, mean_permuted = (weights @ clean)[classes], (weights @ permuted)[classes]
     position = (mean - weights * both) / (1 - weights)  # v(P): without the sample itself
     none = (mean_permuted - weights * image) / (1 - weights)  # v(0), likewise
@@ -218,7 +231,7 @@ def estimate(
     )
 
 
-def own(logits: Tensor, classes: Tensor) -> Tensor:
+def logit_of_class(logits: Tensor, classes: Tensor) -> Tensor:
     """Return each row's logit of its own class: ``(n, classes)`` to ``(n,)``."""
     return logits.gather(1, classes[:, None])[:, 0]
 

@@ -17,11 +17,11 @@ from torch.utils.data import Dataset, Subset
 from tqdm import tqdm
 
 from vitrail.errors import VitrailError
-from vitrail.images.loading import eval_loader
-from vitrail.measures.context import require_logits
-from vitrail.measures.kept import Rows
-from vitrail.measures.permutable import Permutable
+from vitrail.measures.loading import eval_loader
+from vitrail.measures.outputs import device_of, require_logits
+from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap.shapley import PositionShap, estimate, explained_classes
+from vitrail.measures.resume import ResumeFile
 from vitrail.seeding import derive
 
 PERMUTATIONS, MANY = (4, 2), 5000  # K of a sample, and where there are more samples than this
@@ -33,18 +33,17 @@ def default_permutations(samples: int) -> int:
     return PERMUTATIONS[samples > MANY]
 
 
-def sweep(
-    model: Permutable,
+def position_shap(
+    model: nn.Module,
     samples: Dataset[Any],
     *,
     permutations: int | None = None,
-    until: float | None = None,
+    max_half_width: float | None = None,
     batch_size: int = 128,
     seed: int = 0,
-    device: str = "cpu",
     workers: int = 0,
     resume: Path | None = None,
-    digest: str = "",
+    data_digest: str = "",
 ) -> PositionShap:
     """Measure P-SHAP with all other samples as the background of each.
 
@@ -53,33 +52,33 @@ def sweep(
     permutations common to all would not average out over samples.
 
     Args:
-        model: what is measured, in evaluation mode on `device`.
+        model: a classifier in evaluation mode that `permutable` takes. On CUDA call
+            `vitrail.measures.outputs.without_tf32` first, as the commands do.
         samples: a sized dataset of (image ``(3, H, W)``, int label); `UNKNOWN` is a label too.
         permutations: K, for each sample; 1 or an even number. None: `default_permutations`.
-        until: stop when the interval's half width is at most this. Samples then are taken in an
-            order drawn from the seed, and only those that were taken are in the result.
+        max_half_width: stop when the interval's half width is at most this. Samples then are taken
+            in an order drawn from the seed, and only those that were taken are in the result.
         batch_size: images at a time; it does not change what is drawn.
         seed: of the permutations and that order.
-        device: where the model is. On CUDA call `measures.context.without_tf32` first, as the
-            commands do.
         workers: processes that load samples; 0 does it here.
         resume: a file that a later call goes on from; it is deleted at the end.
-        digest: of the samples and labels; a file of another one is not resumed.
+        data_digest: of the samples and labels; a file of another one is not resumed.
 
     Raises:
-        VitrailError: there are fewer than two samples, `permutations` is odd and not 1, `until` is
-            not positive, the model is in training mode or its logits are not finite, a label is
-            not one of its classes, or `resume` is of another sweep or cannot be written.
+        VitrailError: the model's positions cannot be permuted, there are fewer than two samples,
+            `permutations` is odd and not 1, `max_half_width` is not positive, the model is in
+            training mode or its logits are not finite, a label is not one of its classes, or
+            `resume` is of another measurement or cannot be written.
     """
-    count = require_measurable(model, samples)
+    count, permuting = require_measurable(model, samples), permutable(model)
     permutations = default_permutations(count) if permutations is None else permutations
     require_halves(permutations)
-    if until is not None and until <= 0:
-        raise VitrailError(f"the half width to stop at is {until:g}; give one above 0")
-    order = torch.arange(count) if until is None else draw_order(count, seed)
+    if max_half_width is not None and max_half_width <= 0:
+        raise VitrailError(f"the half width to stop at is {max_half_width:g}; give one above 0")
+    order = torch.arange(count) if max_half_width is None else draw_order(count, seed)
     identity: dict[str, Any] = {"samples": count, "permutations": permutations, "seed": seed}
-    identity |= {"positions": model.positions, "images and labels": digest}
-    rows = Rows(resume, identity | {"order": "drawn" if until else "as given"})
+    identity |= {"positions": permuting.positions, "images and labels": data_digest}
+    rows = ResumeFile(resume, identity | {"order": "drawn" if max_half_width else "as given"})
     begun = rows.read()
     labels, logits = begun[:1], begun[1:]  # of batches: (B,), and (B, 1 + halves, classes)
     start = done = sum(map(len, labels))
@@ -88,7 +87,7 @@ def sweep(
             raise rows.damaged
         ends = [0, start - 1]
         images, _ = collate(samples, order[ends])
-        found, kept = logits_of(model, images, None, device)[0], logits[0][ends, 0]
+        found, kept = logits_of(permuting, images)[0], logits[0][ends, 0]
         if kept.shape != found.shape or not torch.allclose(kept, found, rtol=1e-3, atol=1e-3):
             raise VitrailError(
                 f"{resume} was begun with another model or other images: delete it to begin anew"
@@ -103,12 +102,13 @@ def sweep(
 
     rest = Subset(samples, order[start:].tolist())
     with tqdm(total=count, initial=start, desc="P-SHAP", unit="image", disable=None) as bar:
-        for images, truth in eval_loader(rest, batch_size, workers, device):
-            if until and done >= FEWEST and cast(float, estimated().half_width) <= until:
+        for images, truth in eval_loader(rest, batch_size, workers, device_of(model)):
+            trusted = max_half_width is not None and done >= FEWEST
+            if trusted and cast(float, estimated().half_width) <= cast(float, max_half_width):
                 break
             indices = order[done : done + len(truth)]
-            draws = draws_of(indices, permutations, model.positions, seed)
-            clean, permuted = logits_of(model, images, draws, device).split([1, permutations])
+            draws = draws_of(indices, permutations, permuting.positions, seed)
+            clean, permuted = logits_of(permuting, images, draws).split([1, permutations])
             explained_classes(clean[0], truth)  # a wrong label is refused before it is kept
             means = [_mean(half) for half in permuted.tensor_split(min(2, permutations))]
             labels.append(truth)
@@ -148,17 +148,16 @@ def draws_of(samples: Tensor, permutations: int, positions: int, seed: int) -> T
     return torch.stack(each, dim=1)
 
 
-def logits_of(model: Permutable, images: Tensor, draws: Tensor | None, device: str) -> Tensor:
+def logits_of(model: Permutable, images: Tensor, draws: Tensor | None = None) -> Tensor:
     """Return the logits of images as they are and under each permutation, float64 on the CPU.
 
     Images go to the device once and all logits come back together, since each copy between the two
     makes one wait for the other.
 
     Args:
-        model: in evaluation mode on `device`.
+        model: in evaluation mode.
         images: ``(B, 3, H, W)``.
         draws: ``(K, B, N)`` permutations, or None for K = 0.
-        device: where the model is.
 
     Returns:
         ``(1 + K, B, classes)``, first those without a permutation.
@@ -166,6 +165,7 @@ def logits_of(model: Permutable, images: Tensor, draws: Tensor | None, device: s
     Raises:
         VitrailError: as `require_logits`.
     """
+    device = device_of(cast(nn.Module, model))
     images = images.to(device, non_blocking=True)
     permutations = [None, *(() if draws is None else draws.to(device, non_blocking=True))]
     with torch.inference_mode():
@@ -173,7 +173,7 @@ def logits_of(model: Permutable, images: Tensor, draws: Tensor | None, device: s
     return require_logits(logits.cpu().double())
 
 
-def require_measurable(model: Permutable, samples: Any) -> int:
+def require_measurable(model: nn.Module, samples: Any) -> int:
     """Return the number of samples.
 
     Raises:
@@ -182,7 +182,7 @@ def require_measurable(model: Permutable, samples: Any) -> int:
     count = len(samples)
     if count < 2:
         raise VitrailError(f"P-SHAP of {count} images has no background: give at least two")
-    if isinstance(model, nn.Module) and any(module.training for module in model.modules()):
+    if any(module.training for module in model.modules()):
         raise VitrailError(
             "the model is in training mode, where dropout changes its logits: call model.eval()"
         )

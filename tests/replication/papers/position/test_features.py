@@ -12,8 +12,8 @@ from replication.papers.position.features import (
 from replication.papers.position.measures import transformed, validation
 from tests.vitrail.measures.conftest import trained_on_digits
 from vitrail.errors import VitrailError
-from vitrail.images.loading import evenly_spread
-from vitrail.measures.position_shap.paired import paired
+from vitrail.measures.loading import evenly_spread
+from vitrail.measures.position_shap.paired import position_shap_half_batches
 from vitrail.measures.position_shap.shapley import position_share, shapley
 
 __all__ = ["trained_on_digits"]
@@ -49,7 +49,7 @@ def test_two_features_by_regression_are_the_closed_form_and_parts_and_means_are_
 def test_the_closed_form_is_that_of_a_batch_of_the_papers_protocol(run):
     trained = run()
     samples = transformed(trained, validation(trained, 60))
-    result = paired(trained.model, samples, batch_size=60)
+    result = position_shap_half_batches(trained.model, samples, batch_size=60)
     values = kernel_shap_of_parts(trained, images=60, parts=1)
     assert values["closed/p_shap"] == pytest.approx(result.values[result.correct].mean().item())
 

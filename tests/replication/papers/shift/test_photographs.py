@@ -53,8 +53,8 @@ def test_margins_and_near_ties_are_those_of_the_models_whole_pass(tmp_path, sele
         torch.inference_mode(),
     ):
         model(x)
-    for key, value in margins.summary().items():
-        assert found[f"small/{key}"] == pytest.approx(value, rel=1e-3)
+    for key, value in margins.summary()._asdict().items():
+        assert found[f"small/margin/{key}"] == pytest.approx(value, rel=1e-3)
     near = sum((gap <= 1e-3) for gap in gaps) > 0
     assert found["small/near"] == int(near.sum())
     assert 0 < found["small/near"] < 20

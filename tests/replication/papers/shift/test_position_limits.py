@@ -14,8 +14,8 @@ from replication.papers.shift.position_limits import (
 )
 from vitrail.extensions.harmonic import CUT
 from vitrail.images.transforms import eval_transform
-from vitrail.measures.consistency import validation_batches
 from vitrail.measures.context import Context
+from vitrail.measures.validation import validation_batches
 
 
 def weaker_coefficient(image):

@@ -6,7 +6,7 @@ from shap import KernelExplainer
 from tests.vitrail.measures.position_shap.models import Tokens, assert_same, samples
 from vitrail.errors import VitrailError
 from vitrail.measures.position_shap.kernel import kernel_shap
-from vitrail.measures.position_shap.paired import Fold, draw_folds, paired
+from vitrail.measures.position_shap.paired import Fold, draw_folds, position_shap_half_batches
 
 
 def least_squares(f, instance, background):
@@ -35,7 +35,7 @@ def test_paired_is_kernel_shap_on_the_same_background(explain, count, batch_size
     model, data = Tokens(), samples(count)
     images, labels = data.tensors
     folds = draw_folds(count, 16, batch_size, seed=3)
-    result = paired(model, data, folds=folds)
+    result = position_shap_half_batches(model, data, folds=folds)
     for fold in folds:
         embeddings = torch.cat([fold.permutations, torch.arange(16)[None]])  # last: as it is
         background = [(int(other), row) for row, other in enumerate(fold.background)]
@@ -67,7 +67,7 @@ def test_given_folds_and_permutations_are_replayed():
     ]
     model, data = Tokens(), samples(4)
     images, _ = data.tensors
-    first = paired(model, data, folds=folds)
+    first = position_shap_half_batches(model, data, folds=folds)
     asked = [
         (image, draw)
         for batch, permutation in model.calls
@@ -83,15 +83,19 @@ def test_given_folds_and_permutations_are_replayed():
     assert len(asked) == len(expected)
     for image, draw in expected:
         assert any(torch.equal(image, a) and torch.equal(draw, b) for a, b in asked)
-    assert_same(paired(Tokens(), data, folds=folds), first)
-    assert_same(paired(Tokens(), data, folds=folds[::-1]), first)
+    assert_same(position_shap_half_batches(Tokens(), data, folds=folds), first)
+    assert_same(position_shap_half_batches(Tokens(), data, folds=folds[::-1]), first)
 
 
 def test_paired_draws_its_folds_from_the_seed():
     data = samples(20)
-    drawn = paired(Tokens(), data, batch_size=8, seed=4)
-    assert_same(paired(Tokens(), data, folds=draw_folds(20, 16, 8, seed=4)), drawn)
-    assert not torch.equal(paired(Tokens(), data, batch_size=8, seed=5).values, drawn.values)
+    drawn = position_shap_half_batches(Tokens(), data, batch_size=8, seed=4)
+    assert_same(
+        position_shap_half_batches(Tokens(), data, folds=draw_folds(20, 16, 8, seed=4)), drawn
+    )
+    assert not torch.equal(
+        position_shap_half_batches(Tokens(), data, batch_size=8, seed=5).values, drawn.values
+    )
 
 
 @pytest.mark.parametrize("last", range(8))
@@ -104,7 +108,9 @@ def test_the_last_batch_may_have_any_size(last):
         assert not set(fold.samples.tolist()) & set(fold.background.tolist())
     in_last = torch.cat([fold.background for fold in folds[4:]]) if last else torch.tensor([8])
     assert in_last.min() >= 8  # borrowed from the batch before, not from an earlier one
-    assert paired(Tokens(), samples(count), batch_size=8).values.isfinite().all()
+    assert (
+        position_shap_half_batches(Tokens(), samples(count), batch_size=8).values.isfinite().all()
+    )
 
 
 def test_fewer_samples_than_a_batch_are_halved_too():
@@ -116,12 +122,12 @@ def test_fewer_samples_than_a_batch_are_halved_too():
 def test_folds_must_explain_every_sample_once():
     folds = draw_folds(8, 16, 4)
     with pytest.raises(VitrailError, match="do not explain each of the 9 samples once"):
-        paired(Tokens(), samples(9), folds=folds)
+        position_shap_half_batches(Tokens(), samples(9), folds=folds)
     with pytest.raises(VitrailError, match="batch_size is 1"):
-        paired(Tokens(), samples(9), batch_size=1)
+        position_shap_half_batches(Tokens(), samples(9), batch_size=1)
 
 
 def test_paired_counts_its_passes():
     model = Tokens()
-    result = paired(model, samples(21), batch_size=8)
+    result = position_shap_half_batches(model, samples(21), batch_size=8)
     assert model.passes == pytest.approx(21 * result.passes_per_sample)

@@ -16,13 +16,13 @@ from tests.vitrail.measures.position_shap.models import (
 )
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.paired import draw_folds, paired
+from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches
 from vitrail.measures.position_shap.shapley import UNKNOWN
 from vitrail.measures.position_shap.sweep import (
     default_permutations,
     draw_order,
     draw_permutations,
-    sweep,
+    position_shap,
 )
 
 
@@ -35,7 +35,7 @@ def corners():
 def test_sweep_is_its_definition(k):
     data = samples(9)
     images, labels = data.tensors
-    result = sweep(Tokens(), data, permutations=k, batch_size=4, seed=2)
+    result = position_shap(Tokens(), data, permutations=k, batch_size=4, seed=2)
     draws = [draw_permutations(k, 16, "P-SHAP sweep", 2, index) for index in range(9)]
     f = Tokens()
     clean = f(images).detach()
@@ -64,7 +64,7 @@ def test_sweep_is_its_definition(k):
 
 def test_the_bias_of_few_permutations_is_gone_against_the_shapley_values_of_all(corners):
     model, data, exact = corners
-    swept = [sweep(model, data, permutations=2, seed=seed) for seed in range(20)]
+    swept = [position_shap(model, data, permutations=2, seed=seed) for seed in range(20)]
     plain = np.mean([result.values[result.correct].mean().item() for result in swept]) - exact
     mended = np.mean([result.mean for result in swept]) - exact
     assert plain > 5e-4
@@ -91,8 +91,8 @@ def learned(strength):
 @pytest.mark.parametrize("strength", [1.0, 3.0])
 def test_sixteen_permutations_are_within_0_004_of_256(strength):
     model, data = learned(strength)
-    reference = sweep(model, data, permutations=256, seed=100)
-    estimates = [sweep(model, data, permutations=16, seed=seed).mean for seed in range(4)]
+    reference = position_shap(model, data, permutations=256, seed=100)
+    estimates = [position_shap(model, data, permutations=16, seed=seed).mean for seed in range(4)]
     assert reference.correct.double().mean() > 0.9
     assert 0.05 < reference.mean < 0.5
     assert np.square(np.array(estimates) - reference.mean).mean() ** 0.5 < 0.004
@@ -100,28 +100,28 @@ def test_sixteen_permutations_are_within_0_004_of_256(strength):
 
 def test_a_sweep_takes_one_pass_and_k_of_each_sample():
     model = Tokens()
-    result = sweep(model, samples(21), permutations=16, batch_size=8)
+    result = position_shap(model, samples(21), permutations=16, batch_size=8)
     assert model.passes == 21 * 17
     assert result.passes_per_sample == 17
 
 
 def test_no_two_samples_share_permutations():
     model = Tokens()
-    sweep(model, samples(10), permutations=2, batch_size=10)
+    position_shap(model, samples(10), permutations=2, batch_size=10)
     draws = torch.cat([draw for _, draw in model.calls if draw is not None])
     assert len(draws.unique(dim=0)) == 20
     assert torch.equal(draws.sort(dim=1).values, torch.arange(16).expand(20, 16))
 
 
-@pytest.mark.parametrize("measure", [sweep, paired])
+@pytest.mark.parametrize("measure", [position_shap, position_shap_half_batches])
 def test_the_players_share_what_the_background_lacks(measure):
     """position, Sec. 3, Eq. 4."""
     data = samples(24)
-    options = {"permutations": 16} if measure is sweep else {}
+    options = {"permutations": 16} if measure is position_shap else {}
     result = measure(Tokens(), data, **options)
     f, (images, labels) = Tokens(), data.tensors
     both = f(images).detach().gather(1, labels[:, None])[:, 0]
-    if measure is sweep:
+    if measure is position_shap:
         draws = [draw_permutations(16, 16, "P-SHAP sweep", 0, i) for i in range(24)]
         logits = f(images.repeat_interleave(16, 0), torch.cat(draws)).detach()
         of_each = logits.view(24, 16, -1).mean(dim=1)[:, labels].T  # (explained, background)
@@ -139,13 +139,16 @@ def test_the_players_share_what_the_background_lacks(measure):
 @pytest.mark.parametrize("permutations", [1, 6, 16])
 def test_a_model_that_ignores_positions_scores_zero(permutations):
     """position, Eq. 5."""
-    result = sweep(Tokens(strength=0), samples(40), permutations=permutations, batch_size=9)
+    result = position_shap(Tokens(strength=0), samples(40), permutations=permutations, batch_size=9)
     assert result.values.tolist() == [0] * 40
     assert (result.mean, result.interval) == (0, (0, 0))
-    assert paired(Tokens(strength=0), samples(9), batch_size=4).values.max() < 1e-12
+    assert (
+        position_shap_half_batches(Tokens(strength=0), samples(9), batch_size=4).values.max()
+        < 1e-12
+    )
 
 
-@pytest.mark.parametrize("measure", [sweep, paired])
+@pytest.mark.parametrize("measure", [position_shap, position_shap_half_batches])
 def test_a_model_that_ignores_everything_scores_zero(measure):
     class Constant(nn.Module):
         positions = 16
@@ -160,38 +163,41 @@ def test_a_model_that_ignores_everything_scores_zero(measure):
 
 def test_batch_size_and_workers_change_nothing():
     data = samples(30)
-    reference = sweep(Tokens(), data, permutations=4, batch_size=30)
+    reference = position_shap(Tokens(), data, permutations=4, batch_size=30)
     for batch_size in (1, 7, 64):
-        other = sweep(Tokens(), data, permutations=4, batch_size=batch_size)
+        other = position_shap(Tokens(), data, permutations=4, batch_size=batch_size)
         assert_same(other, reference, tolerance=1e-12)
         assert other.interval == pytest.approx(reference.interval, abs=1e-12)
-    assert_same(sweep(Tokens(), data, permutations=4, batch_size=30, workers=1), reference)
+    assert_same(position_shap(Tokens(), data, permutations=4, batch_size=30, workers=1), reference)
 
 
 def test_a_sweep_stops_when_its_interval_is_narrow_enough():
     model, data = learned(2.0)
-    whole = sweep(model, data)
+    whole = position_shap(model, data)
     assert whole.samples.tolist() == [*range(500)]
     wide = 1.5 * whole.half_width
     asked = {"batch_size": 20, "seed": 3}
-    stopped = sweep(model, data, until=wide, **asked)
+    stopped = position_shap(model, data, max_half_width=wide, **asked)
     taken = len(stopped.samples)
     assert 100 <= taken < 450
     assert stopped.half_width <= wide
     assert torch.equal(stopped.samples, draw_order(500, 3)[:taken].sort().values)
     assert len(stopped.values) == len(stopped.correct) == taken
     # It is the sweep of these samples: their permutations depend on their indices alone.
-    other = sweep(model, data, until=1e-9, **asked)
+    other = position_shap(model, data, max_half_width=1e-9, **asked)
     assert other.samples.tolist() == [*range(500)]
     assert other.half_width > 1e-9
-    assert_same(other, sweep(model, data, **asked), tolerance=1e-12)
+    assert_same(other, position_shap(model, data, **asked), tolerance=1e-12)
 
 
 def test_stopping_early_covers_as_often_as_the_interval_says():
     model, data = learned(2.0)
-    truth = sweep(model, data).mean
-    width = 1.5 * sweep(model, data).half_width
-    stopped = [sweep(model, data, until=width, batch_size=50, seed=seed) for seed in range(40)]
+    truth = position_shap(model, data).mean
+    width = 1.5 * position_shap(model, data).half_width
+    stopped = [
+        position_shap(model, data, max_half_width=width, batch_size=50, seed=seed)
+        for seed in range(40)
+    ]
     assert {len(result.samples) < 500 for result in stopped} == {True}
     covered = [low <= truth <= high for low, high in (result.interval for result in stopped)]
     assert np.mean(covered) >= 0.9  # the samples are drawn from 500 and not from all there are
@@ -199,7 +205,7 @@ def test_stopping_early_covers_as_often_as_the_interval_says():
 
 def test_the_default_takes_fewer_permutations_of_many_samples():
     assert [default_permutations(count) for count in (2, 5000, 5001)] == [4, 4, 2]
-    assert sweep(Tokens(), samples(9)).passes_per_sample == 5
+    assert position_shap(Tokens(), samples(9)).passes_per_sample == 5
 
 
 @pytest.mark.parametrize("label", [4, UNKNOWN - 1])
@@ -208,25 +214,25 @@ def test_a_label_beyond_the_classes_is_refused_with_its_batch(label):
     labels[6] = label
     model = Tokens()
     with pytest.raises(VitrailError, match=f"label is {label}, but the model has 4 classes"):
-        sweep(model, TensorDataset(images, labels), permutations=2, batch_size=4)
+        position_shap(model, TensorDataset(images, labels), permutations=2, batch_size=4)
     assert model.passes == 2 * 4 * (1 + 2)
 
 
 def test_nothing_is_shown_where_there_is_no_terminal(capfd):
-    sweep(Tokens(), samples(4), permutations=1)
-    paired(Tokens(), samples(4))
+    position_shap(Tokens(), samples(4), permutations=1)
+    position_shap_half_batches(Tokens(), samples(4))
     assert capfd.readouterr() == ("", "")
 
 
 @pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
 def test_a_caller_without_gradients_gets_the_same_interval(mode):
     with mode():
-        result = sweep(Tokens(), samples(9))
-    assert result.half_width == sweep(Tokens(), samples(9)).half_width
+        result = position_shap(Tokens(), samples(9))
+    assert result.half_width == position_shap(Tokens(), samples(9)).half_width
 
 
 def test_the_interval_holds_the_mean():
-    result = sweep(Tokens(), samples(60), permutations=2)
+    result = position_shap(Tokens(), samples(60), permutations=2)
     low, high = result.interval
     assert low < result.mean < high
 
@@ -235,7 +241,7 @@ def test_an_unknown_label_stands_for_the_prediction():
     images, _ = samples(12).tensors
     predicted = Tokens()(images).argmax(dim=1)
     unknown = TensorDataset(images, torch.full((12,), UNKNOWN))
-    for measure in (sweep, paired):
+    for measure in (position_shap, position_shap_half_batches):
         result = measure(Tokens(), unknown)
         assert result.correct.all()
         assert_same(result, measure(Tokens(), TensorDataset(images, predicted)))
@@ -244,7 +250,7 @@ def test_an_unknown_label_stands_for_the_prediction():
 def test_without_correct_samples_there_is_no_mean():
     images, _ = samples(12).tensors
     wrong = TensorDataset(images, (Tokens()(images).argmax(dim=1) + 1) % 4)
-    result = sweep(Tokens(), wrong)
+    result = position_shap(Tokens(), wrong)
     assert math.isnan(result.mean)
     assert all(map(math.isnan, result.interval))
 
@@ -252,21 +258,21 @@ def test_without_correct_samples_there_is_no_mean():
 def test_what_cannot_be_measured_is_refused():
     data = samples(6)
     with pytest.raises(VitrailError, match="P-SHAP of 1 images has no background"):
-        sweep(Tokens(), samples(1))
+        position_shap(Tokens(), samples(1))
     for odd in (0, 3, -2):
         with pytest.raises(VitrailError, match=f"permutations is {odd}; give 1 or an even number"):
-            sweep(Tokens(), data, permutations=odd)
+            position_shap(Tokens(), data, permutations=odd)
     with pytest.raises(VitrailError, match="half width to stop at is 0"):
-        sweep(Tokens(), data, until=0)
+        position_shap(Tokens(), data, max_half_width=0)
     with pytest.raises(VitrailError, match="training mode"):
-        paired(Tokens().train(), data)
+        position_shap_half_batches(Tokens().train(), data)
     with pytest.raises(VitrailError, match="label is 9, but the model has 4 classes"):
-        sweep(Tokens(), TensorDataset(data.tensors[0], torch.full((6,), 9)))
+        position_shap(Tokens(), TensorDataset(data.tensors[0], torch.full((6,), 9)))
     with pytest.raises(VitrailError, match="logits are not finite"):
-        sweep(Tokens(strength=torch.nan), data)
+        position_shap(Tokens(strength=torch.nan), data)
 
 
-@pytest.mark.parametrize("measure", [sweep, paired])
+@pytest.mark.parametrize("measure", [position_shap, position_shap_half_batches])
 @pytest.mark.parametrize("class_token", [False, True])
 def test_the_papers_vit_scores_zero_without_position_embeddings_only(measure, class_token):
     images = torch.randn(9, 3, 16, 16, generator=torch.Generator().manual_seed(0))

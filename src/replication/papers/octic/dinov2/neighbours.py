@@ -12,9 +12,10 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError, first_line
 from vitrail.images.folders import ClassFolders
-from vitrail.images.loading import EvaluationSamples, eval_loader
-from vitrail.measures.context import require_finite
+from vitrail.images.loading import EvaluationSamples
 from vitrail.measures.equivariance import evaluating
+from vitrail.measures.loading import eval_loader
+from vitrail.measures.outputs import require_finite
 
 TEMPERATURE = 0.07
 CHUNK = 1 << 18  # rows of a bank that are on the device at a time, the number of the released code

@@ -28,11 +28,13 @@ from replication.papers.octic.dinov2.neighbours import (
 )
 from vitrail.factory import HALF, Precision, autocast
 from vitrail.images.decoding import IGNORED
-from vitrail.images.loading import eval_loader
 from vitrail.images.opening import Split, build
 from vitrail.images.transforms import normalization
-from vitrail.measures.context import Trained, Values, passes, require_finite
-from vitrail.measures.kept import Rows, kept_rows
+from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.kept import kept_rows
+from vitrail.measures.loading import eval_loader
+from vitrail.measures.outputs import require_finite
+from vitrail.measures.resume import ResumeFile
 from vitrail.seeding import derive
 
 if TYPE_CHECKING:
@@ -142,7 +144,7 @@ def patch_segmentation(
 Score = TypeVar("Score", float, list[float])
 
 
-def _resumed(rows: Rows, judge: Callable[..., Score]) -> Callable[..., Score]:
+def _resumed(rows: ResumeFile, judge: Callable[..., Score]) -> Callable[..., Score]:
     """Return `judge`, whose first calls are answered by the rows that are there."""
     done: Iterator[Any] = iter([scores for column in rows.read() for scores in column.tolist()])
 

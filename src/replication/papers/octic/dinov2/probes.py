@@ -29,11 +29,13 @@ from vitrail.factory import HALF, Precision, autocast
 from vitrail.files import atomic_path
 from vitrail.images.counting import FIFTH
 from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import EvaluationSamples, eval_loader, micro_batches
+from vitrail.images.loading import EvaluationSamples, micro_batches
 from vitrail.images.opening import SPLITS, Split, build
 from vitrail.images.transforms import eval_transform, normalization
-from vitrail.measures.context import Trained, Values, passes, require_finite
+from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.kept import forget, kept_path, kept_rows
+from vitrail.measures.loading import eval_loader
+from vitrail.measures.outputs import require_finite
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive, seed_everything

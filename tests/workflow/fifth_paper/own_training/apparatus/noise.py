@@ -2,10 +2,11 @@
 
 import torch
 
-from vitrail.images.loading import EvaluationSamples, eval_loader
+from vitrail.images.loading import EvaluationSamples
 from vitrail.images.opening import build
 from vitrail.images.transforms import eval_transform
 from vitrail.measures.context import Trained, Values, passes
+from vitrail.measures.loading import eval_loader
 
 
 @passes(lambda given: len(given["shares"]))

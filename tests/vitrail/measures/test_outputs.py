@@ -4,14 +4,18 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.cross.measures import crops_consistency, eight_views, right_at_size
 from vitrail.errors import VitrailError
-from vitrail.measures.accuracy import accuracy
-from vitrail.measures.consistency import circular_consistency, standard_consistency, worst_shift
-from vitrail.measures.context import out_of_memory
-from vitrail.measures.fractional import fractional_consistency
-from vitrail.octic.rotation import rotated_accuracy
-from vitrail.octic.views import accuracy_of_views
+from vitrail.measures.lib_accuracy import accuracy
+from vitrail.measures.lib_consistency import (
+    circular_consistency,
+    crop_consistency,
+    worst_shift,
+    zero_padded_consistency,
+)
+from vitrail.measures.outputs import numbered, out_of_memory
+from vitrail.octic.lib_rotation import eight_views, rotated_accuracy
+from vitrail.octic.views import GroupAverage, most_confident_view
+from vitrail.variance.sizes import right_at_size
 
 SIDE = 8
 
@@ -31,41 +35,40 @@ class Fixed(nn.Module):
         return logits
 
 
+def batches(side=SIDE):
+    images = torch.randn(4, 3, side, side, generator=torch.Generator().manual_seed(0))
+    return [(images, torch.tensor([0, 1, 0, 1]))]
+
+
 MEASURES = {
-    "accuracy": accuracy,
-    "circular shifts": lambda t: circular_consistency(t, images=4),
-    "standard shifts": lambda t: standard_consistency(t, ["zero"], images=4),
-    "worst shift": lambda t: worst_shift(t, images=4, shifts=2),
-    "crops": lambda t: crops_consistency(t, images=4),
-    "fractional shifts": lambda t: fractional_consistency(t, images=4),
-    "views": lambda t: eight_views(t, images=4),
-    "turns": lambda t: rotated_accuracy(t, images=4),
-    "of eight views": lambda t: accuracy_of_views(t, images=4),
-    "larger": lambda t: right_at_size(t, 2 * SIDE, images=4),
+    "accuracy": lambda m: accuracy(m, batches()),
+    "circular shifts": lambda m: circular_consistency(m, batches()),
+    "standard shifts": lambda m: zero_padded_consistency(m, batches(), 1, torch.zeros(3)),
+    "worst shift": lambda m: worst_shift(m, batches(), 2),
+    "crops": lambda m: crop_consistency(m, batches(), 2),
+    "views": lambda m: eight_views(m, batches()),
+    "turns": lambda m: rotated_accuracy(m, batches()),
+    "most confident view": lambda m: accuracy(GroupAverage(m, most_confident_view), batches()),
+    "larger": lambda m: right_at_size(m, batches(2 * SIDE), 2 * SIDE, SIDE),
 }
-
-
-@pytest.fixture
-def trained(trained_on_digits):
-    return lambda model: trained_on_digits(model, image_size=SIDE)
 
 
 @pytest.mark.parametrize("measure", MEASURES)
 @pytest.mark.parametrize("value", [torch.nan, torch.inf])
-def test_a_logit_of_one_image_that_is_not_finite_is_refused(trained, measure, value):
+def test_a_logit_of_one_image_that_is_not_finite_is_refused(measure, value):
     with pytest.raises(VitrailError, match="logits are not finite"):
-        MEASURES[measure](trained(Fixed(0.0, 1.0, 0.0, other=value)))
+        MEASURES[measure](Fixed(0.0, 1.0, 0.0, other=value))
 
 
 @pytest.mark.parametrize("measure", MEASURES)
-def test_one_logit_predicts_nothing(trained, measure):
+def test_one_logit_predicts_nothing(measure):
     with pytest.raises(VitrailError, match="one logit, which is always the largest"):
-        MEASURES[measure](trained(Fixed(0.5)))
+        MEASURES[measure](Fixed(0.5))
 
 
-@pytest.mark.parametrize("measure", [name for name in MEASURES if name != "of eight views"])
-def test_two_finite_logits_are_enough(trained, measure):
-    MEASURES[measure](trained(Fixed(0.0, 1.0)))
+@pytest.mark.parametrize("measure", MEASURES)
+def test_two_finite_logits_are_enough(measure):
+    MEASURES[measure](Fixed(0.0, 1.0))
 
 
 @pytest.mark.parametrize(
@@ -106,3 +109,15 @@ def test_a_lack_of_memory_is_known_by_the_words_of_each_device(error):
 )
 def test_another_error_is_no_lack_of_memory(error):
     assert not out_of_memory(error)
+
+
+def test_images_are_numbered_from_zero_or_as_they_are_given():
+    model, twice = Fixed(0.0, 1.0), batches() * 2
+    assert [own for own, _, _ in numbered(twice, model)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    given = range(0, 80, 10)
+    assert [own for own, _, _ in numbered(twice, model, given)] == [
+        [0, 10, 20, 30],
+        [40, 50, 60, 70],
+    ]
+    with pytest.raises(VitrailError):
+        list(numbered(twice, model, given[:7]))

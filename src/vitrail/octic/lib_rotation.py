@@ -1,0 +1,103 @@
+"""The accuracy of a classifier on turned and mirrored images (octic, Sec. 4.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.measures.lib_accuracy import hits
+from vitrail.measures.outputs import Batches, logits_of, numbered
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.seeding import derive
+
+EQUAL_RTOL = 1e-4  # logits closer than this part of the image's largest count as equal
+
+
+class RotatedAccuracy(NamedTuple):
+    """What a classifier makes of N images, and of the same images turned by quarters."""
+
+    right: Tensor  # (N, 2) bool: top-1 and top-5, upright
+    right_rotated: Tensor  # (N, 2) bool, turned
+    equal: Tensor  # (N,) bool: whether all logits stay within `EQUAL_RTOL`
+    max_logit_difference: float
+
+    @property
+    def top1(self) -> float:
+        """Top-1 accuracy on upright images in percent."""
+        return 100 * self.right[:, 0].double().mean().item()
+
+    @property
+    def rotated_top1(self) -> float:
+        """Top-1 accuracy on turned images in percent."""
+        return 100 * self.right_rotated[:, 0].double().mean().item()
+
+
+class Views(NamedTuple):
+    """What a model makes of the eight views of N images: turned by quarters, mirrored or both."""
+
+    kept: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is that of the upright
+    right: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is the label
+    equal: Tensor  # (N,): whether all logits of all views stay within `EQUAL_RTOL`
+
+
+def rotated_accuracy(
+    model: nn.Module, batches: Batches, *, seed: int = 0, indices: Iterable[int] | None = None
+) -> RotatedAccuracy:
+    """Turn every image by a random multiple of 90 degrees (octic, Table 2, "OOD Rot.").
+
+    Source: octic, Sec. 4.1.
+
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``.
+        seed: of the turns; a quarter of the images is not turned at all.
+        indices: of the images, as for `vitrail.measures.outputs.numbered`.
+
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
+    """
+    upright, rotated, equal = list[Tensor](), list[Tensor](), list[Tensor]()
+    difference = 0.0
+    for own, images, labels in numbered(batches, model, indices):
+        before = logits_of(model, images)
+        after = logits_of(model, turned(images, [quarter_turns(seed, index) for index in own]))
+        upright.append(hits(before, labels))
+        rotated.append(hits(after, labels))
+        changes = (after - before).abs().amax(1)
+        equal.append(changes <= EQUAL_RTOL * before.abs().amax(1))
+        difference = max(difference, changes.max().item())
+    return RotatedAccuracy(torch.cat(upright), torch.cat(rotated), torch.cat(equal), difference)
+
+
+def eight_views(model: nn.Module, batches: Batches) -> Views:
+    """Show a classifier all eight views of each image (octic, Sec. 4.1 draws one of four turns).
+
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``.
+
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
+    """
+    kept, right, equal = list[Tensor](), list[Tensor](), list[Tensor]()
+    for _, images, labels in numbered(batches, model):
+        upright = logits_of(model, images)
+        logits = torch.stack([logits_of(model, transform(images, name)) for name in ELEMENTS])
+        kept.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
+        right.append(logits.argmax(dim=2) == labels)
+        changes = (logits - upright).abs().amax(dim=2)
+        equal.append((changes <= EQUAL_RTOL * upright.abs().amax(dim=1)).all(dim=0))
+    return Views(torch.cat(kept, dim=1), torch.cat(right, dim=1), torch.cat(equal))
+
+
+def quarter_turns(seed: int, index: int) -> int:
+    """Draw 0 to 3 for the image of this index."""
+    return derive("quarter turns", seed, index) % 4
+
+
+def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
+    """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
+    return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])
