@@ -34,7 +34,7 @@ from vitrail.images.keeping import KeptSamples
 from vitrail.images.loading import EvaluationSamples, Pictures, micro_batches
 from vitrail.images.opening import SPLITS
 from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.accuracy import hits
+from vitrail.measures.lib_accuracy import hits
 from vitrail.measures.loading import eval_loader
 from vitrail.seeding import seed_everything
 

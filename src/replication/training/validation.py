@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 from replication.training.distributed import Team, shielded
 from vitrail.images.loading import EvaluationSamples
-from vitrail.measures.accuracy import hits
+from vitrail.measures.lib_accuracy import hits
 from vitrail.measures.loading import eval_loader
 
 if TYPE_CHECKING:

@@ -1,1 +1,1 @@
-"""What no paper has: other ways to make Swin equivariant to shifts, to compare with."""
+"""Methods and models that no paper has, to compare with those of the papers."""

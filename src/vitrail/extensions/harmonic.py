@@ -48,7 +48,7 @@ CUT = 0.25
 VANISHES = 1e-5
 """A coefficient below this share of the image's energy is rounding (of float32 images)."""
 TEMPLATE = 16
-"""The template has the frequencies up to so many cycles an image, on each axis."""
+"""Highest frequency of the template, in cycles per image, on each axis."""
 ROUND_UP = 0.7
 """The part of a pixel from which a position counts as the next whole pixel.
 
@@ -259,10 +259,10 @@ class Recentred(nn.Module):
 
 
 class RecentredModel(nn.Module):
-    """A model of timm that sees recentred images; comes before it in the bases of a class.
+    """A mix-in for a model of timm that sees recentred images: list it before timm's class.
 
     Its features are those of the recentred images. What a decoder makes of them goes back by the
-    `Move` that `forward_moved` returns, as in `vitrail.shift.upernet`.
+    `Move` that `forward_moved` returns, as in `vitrail.extensions.harmonic_upernet`.
 
     Args:
         args: of timm's model.

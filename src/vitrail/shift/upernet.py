@@ -13,16 +13,12 @@ backbones roll the tokens of their first stage to an anchor, so the bins always 
 
 Anchors and windows begin at what stands out in an image. In one that repeats itself (tiles,
 stripes, halves of one colour) several places do, so there no choice is equivariant.
-
-A backbone of recentred images (`harmonic`) has the plain decoder. Logits are put on the pixels of
-the recentred image, and these are moved back by Fourier. So they follow every circular shift of a
-band-limited image, by fractions of a pixel as well.
 """
 
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, cast, get_args
 
@@ -164,9 +160,8 @@ class AdaptiveUPerNetDecoder(UPerNetDecoder):
 class UPerNet(nn.Module):
     """A segmenter: a backbone of timm's, a norm for each of its stages, and UperNet's decoder.
 
-    The logits of A-Swin and A-SwinV2 shift with the image, those of the harmonic Swin by fractions
-    of a pixel, too. Parameters are named as those of the same segmenter in MMSegmentation
-    (`vitrail.segmentation`), but for its auxiliary head.
+    The logits of A-Swin and A-SwinV2 shift with the image. Parameters are named as those of the
+    same segmenter in MMSegmentation (`vitrail.segmentation`), except its auxiliary head.
 
     Args:
         backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
@@ -197,37 +192,34 @@ class UPerNet(nn.Module):
         Raises:
             VitrailError: the windows of an adaptive backbone do not divide H and W.
         """
-        backbone_stages, back = _stages(self.backbone["model"], images)
-        stages = [
+        model: Any = self.backbone["model"]
+        if isinstance(model, StageModel):
+            return self.decode(model.forward_stages(images), images)
+        return self.decode_maps(
+            model.forward_intermediates(images, intermediates_only=True), images
+        )
+
+    def decode_maps(self, maps: Sequence[Tensor], images: Tensor) -> Tensor:
+        """Return logits of the images that a plain backbone has made maps ``(B, C, h, w)`` of."""
+        model: Any = self.backbone["model"]
+        strides = [stage["reduction"] for stage in model.feature_info]
+        origin = zero_offsets(images)
+        placed = (Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True))
+        return self.decode(placed, images)
+
+    def decode(self, stages: Iterable[Features], images: Tensor) -> Tensor:
+        """Return logits ``(B, classes, H, W)`` of images that a backbone has made features of."""
+        normed = [
             stage._replace(tokens=self.backbone[f"norm{index}"](stage.tokens))
-            for index, stage in enumerate(backbone_stages)
+            for index, stage in enumerate(stages)
         ]
-        logits: Tensor = self.decode_head(stages, (images.shape[2], images.shape[3]))
-        return back(logits)
+        logits: Tensor = self.decode_head(normed, (images.shape[2], images.shape[3]))
+        return logits
 
 
 def stage_norm(width: int) -> nn.Module:
     """Return the norm ``(B, width, H, W)`` that ends a stage, as in MMSegmentation's Swin."""
     return cast(nn.Module, LayerNorm2d(width, eps=1e-5))
-
-
-def _stages(model: Any, images: Tensor) -> tuple[list[Features], Callable[[Tensor], Tensor]]:
-    """Return the features of each stage, and what puts maps of their images on `images`."""
-    back: Callable[[Tensor], Tensor] = _unmoved
-    if isinstance(model, StageModel):
-        return model.forward_stages(images), back
-    if hasattr(model, "forward_moved"):  # `vitrail.extensions.harmonic.RecentredModel`
-        maps, move = model.forward_moved(images)
-        back = move.back
-    else:
-        maps = model.forward_intermediates(images, intermediates_only=True)
-    strides = [stage["reduction"] for stage in model.feature_info]
-    origin = zero_offsets(images)
-    return [Features(x, origin, stride) for x, stride in zip(maps, strides, strict=True)], back
-
-
-def _unmoved(maps: Tensor) -> Tensor:
-    return maps
 
 
 def _interpolated(x: Tensor, size: Sequence[int]) -> Tensor:

@@ -14,8 +14,9 @@ from replication.training.model import load_weights
 from replication.training.step import ClassifierTrainer
 from replication.training.validation import is_due
 from vitrail.factory import build_model
-from vitrail.measures.accuracy import accuracy, hits
+from vitrail.measures.accuracy import accuracy
 from vitrail.measures.context import Trained
+from vitrail.measures.lib_accuracy import hits
 
 MODELS = {
     "transformer with random depth and an average": {},

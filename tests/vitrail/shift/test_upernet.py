@@ -7,6 +7,7 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
+from vitrail.extensions.harmonic_upernet import HarmonicUPerNet
 from vitrail.images.fractional import band_limited, fourier_shift
 from vitrail.shift.torus import roll_image
 from vitrail.shift.upernet import UPerNet
@@ -40,7 +41,8 @@ CLASSES = 3
 def segmenter(name, decoder=None, **options):
     torch.manual_seed(0)
     backbone = timm.create_model(name, **options)
-    model = UPerNet(backbone, CLASSES, channels=8, **(decoder or {})).double().eval()
+    segmenter_type = HarmonicUPerNet if name == HARMONIC else UPerNet
+    model = segmenter_type(backbone, CLASSES, channels=8, **(decoder or {})).double().eval()
     for module in model.modules():
         if isinstance(module, nn.LayerNorm | nn.BatchNorm2d):
             nn.init.normal_(module.weight, 1, 0.3)

@@ -1,0 +1,24 @@
+"""UperNet on a harmonic Swin: its logits follow shifts by fractions of a pixel."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from vitrail.shift.upernet import UPerNet
+
+
+class HarmonicUPerNet(UPerNet):
+    """A `UPerNet` whose backbone sees recentred images (`vitrail.extensions.harmonic.RecentredModel`).
+
+    The plain decoder puts logits on the pixels of the recentred image, and these are moved back by
+    Fourier. So they follow every circular shift of a band-limited image, by fractions of a pixel as
+    well. Arguments and errors are those of `UPerNet`.
+    """
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return logits ``(B, classes, H, W)`` of images ``(B, 3, H, W)``."""
+        model: Any = self.backbone["model"]
+        maps, move = model.forward_moved(images)
+        return move.back(self.decode_maps(maps, images))
