@@ -289,3 +289,15 @@ def test_the_papers_vit_scores_zero_without_position_embeddings_only(measure, cl
     assert score("none") == 0
     assert score("sin") > 0.01
     assert score("rope") > 0.01
+
+
+def test_a_model_of_timms_is_measured_as_it_is():
+    torch.manual_seed(0)
+    options = {"img_size": 8, "patch_size": 2, "embed_dim": 16, "depth": 1, "num_heads": 2}
+    model = timm.create_model("vit_tiny_patch16_224", num_classes=4, **options).eval().double()
+    data = samples(12)
+    assert_same(position_shap(model, data), position_shap(permutable(model), data))
+    halves = position_shap_half_batches(model, data)
+    assert_same(halves, position_shap_half_batches(permutable(model), data))
+    with pytest.raises(VitrailError, match="cannot be permuted"):
+        position_shap(nn.Identity().eval(), data)
