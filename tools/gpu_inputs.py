@@ -34,7 +34,7 @@ from replication.datasets.verify import verify
 from replication.plan.catalog import Catalog, load_catalog
 from vitrail.errors import VitrailError, exit_on_error
 from vitrail.files import atomic_path, write_atomically
-from vitrail.images.decoding import read_image
+from vitrail.image_files import read_image
 from vitrail.images.opening import SPLITS
 from vitrail.images.transforms import eval_transform
 

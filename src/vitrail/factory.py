@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import difflib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -12,8 +11,8 @@ import timm
 import torch
 from torch import nn
 
-import vitrail.models  # noqa: F401
-from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
+from vitrail.errors import VitrailError, first_line, require_known
+from vitrail.models import require_model
 from vitrail.naming import HUBS
 from vitrail.provenance import require_gpu_build
 from vitrail.weights_file import read_weights, require_as_noted
@@ -71,7 +70,8 @@ def build_pretrained(
 
 def create(spec: ModelFields, classes: int, **options: Any) -> nn.Module:
     """Make a recipe's model with more `options` of timm's; errors as `build_pretrained`."""
-    require_model(spec.name)
+    if not spec.name.startswith(HUBS):
+        require_model(spec.name)
     try:
         model: nn.Module = timm.create_model(spec.name, num_classes=classes, **spec.args, **options)
     except OSError as error:  # huggingface_hub's own errors are OSErrors
@@ -109,16 +109,6 @@ def _level_drop_path(model: nn.Module, spec: ModelFields) -> None:
             branch = copy.copy(getattr(last[type(block)], name))
             branch.drop_prob = rate
             setattr(block, name, branch)
-
-
-def require_model(name: str) -> None:
-    """Check that timm knows the model's name, or is told where to find it.
-
-    Raises VitrailError if it does not; the closest name is suggested.
-    """
-    if not name.startswith(HUBS) and not timm.is_model(name):
-        known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)
-        raise VitrailError(f"there is no model '{name}'{did_you_mean(name, known)}")
 
 
 def check_image_size(model: nn.Module, recipe: ModelRecipe, device: torch.device) -> None:

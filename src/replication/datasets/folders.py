@@ -13,7 +13,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
-from vitrail.images.decoding import read_image
+from vitrail.image_files import read_image
 from vitrail.images.folders import ClassFolders, LabelledImages
 from vitrail.images.opening import Split, stratified_split
 

@@ -15,7 +15,8 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import IGNORED, read_image, read_mask
+from vitrail.image_files import read_image
+from vitrail.images.decoding import IGNORED, read_mask
 from vitrail.images.opening import stems
 
 if TYPE_CHECKING:

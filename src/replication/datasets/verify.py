@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import is_image
-from vitrail.images.opening import SPLITS, build, image_files, is_hidden, stems
+from vitrail.image_files import image_files, is_hidden, is_image
+from vitrail.images.opening import SPLITS, build, stems
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo, Images, SegmentationFormat

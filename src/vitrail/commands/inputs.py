@@ -21,16 +21,14 @@ from timm.models import clean_state_dict
 from timm.utils.misc import natural_key
 from torch.utils.data import DataLoader, Dataset
 
-import vitrail.models  # noqa: F401
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError, first_line, os_errors
-from vitrail.factory import require_model, torch_device
 from vitrail.files import sha256
-from vitrail.images.decoding import UNREAD, is_image, is_turned, read_image
-from vitrail.images.opening import visible_files
+from vitrail.image_files import UNREAD, is_image, is_turned, read_image, visible_files
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import require_classes
 from vitrail.measures.position_shap.shapley import UNKNOWN
+from vitrail.models import require_model
 from vitrail.weights_file import OWN, find_weights
 
 MOST_TOLD = 12  # of the labels, to check their order
@@ -233,7 +231,7 @@ def require_device(device: str | None) -> str:
     """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
-        torch.empty(0, device=torch_device(device))
+        torch.empty(0, device=device)
     except (AssertionError, RuntimeError):  # what torch raises depends on the kind of device
         raise VitrailError(f"torch cannot use device '{device}' here: use 'cpu'") from None
     return device

@@ -9,8 +9,7 @@ from pathlib import Path
 from PIL import Image
 from torch.utils.data import Dataset
 
-from vitrail.images.decoding import read_image
-from vitrail.images.opening import image_files, is_hidden
+from vitrail.image_files import image_files, is_hidden, read_image
 
 
 class LabelledImages(Dataset[tuple[Image.Image, int]]):

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from vitrail.errors import VitrailError
+from vitrail.image_files import visible_files
 from vitrail.images.counting import FIFTH
-from vitrail.images.decoding import is_image
 from vitrail.naming import import_function
 
 if TYPE_CHECKING:
@@ -93,41 +93,6 @@ def stems(folder: Path, suffix: str) -> set[str]:
         for file in visible_files(folder)
         if file.endswith(suffix)
     }
-
-
-def image_files(folder: Path) -> Iterator[str]:
-    """Yield the `visible_files` below a folder whose names are those of images that are read."""
-    return filter(is_image, visible_files(folder))
-
-
-def visible_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[str]:
-    """Yield the files below a folder that are not hidden, also of folders that are links.
-
-    Hidden is what begins with a dot, such as the copies of notebooks in ``.ipynb_checkpoints``, and
-    ``__MACOSX``, which archives made on macOS hold. A link to a folder that holds it would never
-    end, and is not followed. Nor is one to a folder of `above`, the resolved folders on the way.
-
-    Raises:
-        OSError: a folder cannot be read.
-    """
-    here, folders = folder.resolve(), []
-    way = above | {here}
-    with os.scandir(folder) as entries:
-        visible = sorted((e for e in entries if not is_hidden(e.name)), key=lambda e: e.name)
-    for entry in visible:
-        if not entry.is_dir():
-            yield entry.path
-            continue
-        place = Path(entry.path).resolve()
-        if place not in way and not here.is_relative_to(place):
-            folders.append(Path(entry.path))
-    for below in folders:
-        yield from visible_files(below, way)
-
-
-def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, as `visible_files` says."""
-    return name.startswith(".") or name == "__MACOSX"
 
 
 def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:

@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError, first_line
-from vitrail.factory import require_model
 from vitrail.measures.context import Context, Values
+from vitrail.models import require_model
 from vitrail.seeding import seed_everything
 
 

@@ -20,8 +20,7 @@ from mmseg.apis import MMSegInferencer
 from PIL import Image
 
 from vitrail.errors import VitrailError, first_line, require_known
-from vitrail.images.decoding import read_image
-from vitrail.images.opening import image_files
+from vitrail.image_files import image_files, read_image
 from vitrail.segmentation.weights import RECORDS
 
 TOOLS = Path(mmseg.__file__).parent / ".mim" / "tools"

@@ -10,7 +10,8 @@ from replication.datasets.folders import BLOOD
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import read_image, read_mask
+from vitrail.image_files import read_image
+from vitrail.images.decoding import read_mask
 from vitrail.images.opening import build
 
 VARIANTS = 300

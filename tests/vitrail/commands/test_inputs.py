@@ -14,7 +14,7 @@ from timm.models import save_for_hf
 from tests.malice import ATTACKS
 from vitrail.commands.inputs import ClassNames, Folder, class_names, create, find_images
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import ORIENTATION
+from vitrail.image_files import ORIENTATION
 
 MODEL = "test_vit"
 COMMANDS = {"audit": ["audit"], "pshap": ["pshap", "--model"]}

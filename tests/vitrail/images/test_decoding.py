@@ -5,15 +5,8 @@ import pytest
 from PIL import EpsImagePlugin, Image, ImageOps
 
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import (
-    FORMATS,
-    ORIENTATION,
-    READ,
-    UNREAD,
-    is_turned,
-    read_image,
-    read_mask,
-)
+from vitrail.image_files import FORMATS, ORIENTATION, READ, UNREAD, is_turned, read_image
+from vitrail.images.decoding import read_mask
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
 LOSSLESS = ("BMP", "PNG", "PPM", "TIFF")

@@ -3,7 +3,8 @@ from pathlib import Path
 import pytest
 
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build, opened_once, stems, visible_files
+from vitrail.image_files import visible_files
+from vitrail.images.opening import build, opened_once, stems
 
 
 def test_within_a_block_each_split_is_opened_once(digits):

@@ -20,7 +20,8 @@ from torch.utils.data import Dataset, Sampler
 
 from replication.training.distributed import SHIELDED
 from vitrail.errors import VitrailError, first_line
-from vitrail.images.decoding import read_image, read_mask
+from vitrail.image_files import read_image
+from vitrail.images.decoding import read_mask
 from vitrail.measures.loading import prepare_worker
 from vitrail.seeding import derive, seed_everything
 
