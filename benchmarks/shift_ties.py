@@ -26,8 +26,8 @@ import timm
 import torch
 from torch import Tensor, nn
 
+from replication.images.photos import photo_centre, photo_crops
 from tests.vitrail.shift.devices import RoundsByPlace
-from vitrail.images.photos import photo_centre, photo_crops
 from vitrail.provenance import provenance
 from vitrail.shift.torus import roll_image
 

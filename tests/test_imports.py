@@ -42,7 +42,7 @@ def test_models_and_measures_import_without_the_workflows_packages():
     modules = list(library())
     assert "vitrail.shift.polyphase" in modules
     assert "vitrail.octic.layers" in modules
-    assert "vitrail.images.transforms" in modules
+    assert "replication.images.transforms" in modules
     done = python(
         "import importlib, sys\n"
         f"for name in {BLOCKED}: sys.modules[name] = None\n"

@@ -22,9 +22,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401 (registers them)
+from replication.images.opening import build as open_dataset
 from replication.plan.catalog import Catalog, load_catalog
 from vitrail.errors import exit_on_error
-from vitrail.images.opening import build as open_dataset
 from vitrail.provenance import head
 
 PAGE = Path("docs") / "demo"

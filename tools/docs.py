@@ -20,13 +20,13 @@ from typing import Any
 from PIL import Image
 
 from replication.config.datasets import DatasetInfo
+from replication.config.functions import import_function
+from replication.images.opening import build
 from replication.plan.catalog import Catalog, load_catalog
 from replication.report.results import published_papers
 from replication.report.tables import markdown_escape, pipe_table
 from tools import equations
 from vitrail.errors import exit_on_error
-from vitrail.images.opening import build
-from vitrail.naming import import_function
 
 STAND_INS = Path("docs") / "stand-ins.md"
 TARGETS = Path("docs") / "targets.md"

@@ -31,12 +31,12 @@ from replication.claims.comparison import tolerance
 from replication.config.paper import read_reference
 from replication.datasets.folders import flower_data, flowers102
 from replication.datasets.verify import verify
+from replication.images.opening import SPLITS
+from replication.images.transforms import eval_transform
 from replication.plan.catalog import Catalog, load_catalog
 from vitrail.errors import VitrailError, exit_on_error
 from vitrail.files import atomic_path, write_atomically
 from vitrail.image_files import read_image
-from vitrail.images.opening import SPLITS
-from vitrail.images.transforms import eval_transform
 
 ROOT = Path(__file__).parents[1]
 RECIPES = ROOT / "benchmarks" / "gpu" / "recipes.json"
@@ -96,7 +96,8 @@ def archive(data: Path) -> dict[str, np.ndarray]:
     for name in SETS:
         verify(papers.datasets[name], data)
     run = papers.paper("position").run("flowers102-ape")
-    resize, crop = eval_transform(run.recipe, run.info).transforms[:2]
+    recipe: Any = run.recipe
+    resize, crop = eval_transform(recipe, run.info).transforms[:2]
     jpg = data / "flowers102" / "flowers-102" / "jpg"
     paths = sorted(jpg.glob("*.jpg"))
     arrays = {"images": np.stack([np.asarray(crop(resize(read_image(path)))) for path in paths])}

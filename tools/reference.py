@@ -16,11 +16,11 @@ import torch
 import typer
 
 import vitrail.models  # noqa: F401 (registers them)
+from replication.measures.flops import count
 from replication.report.tables import markdown_escape, pipe_table
 from tools.schemas import schemas
 from vitrail.__main__ import PACKAGES
 from vitrail.commands.app import app
-from vitrail.measures.flops import count
 
 ABOUT_MODELS = """\
 # Models

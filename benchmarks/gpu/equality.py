@@ -12,7 +12,7 @@ from torch import nn
 
 from benchmarks.gpu.families import GROUPS, Family
 from benchmarks.gpu.running import Measured, Settings, Step, each, largest_change
-from vitrail.factory import autocast
+from replication.training.model_factory import autocast
 from vitrail.measures.outputs import without_tf32
 
 SYNC = "called a synchronizing CUDA operation"  # in torch's warnings

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from benchmarks.shift_ties import FAMILIES as NARROW
 from benchmarks.shift_ties import SWIN
-from vitrail.images.photos import photo_crops
+from replication.images.photos import photo_crops
 from vitrail.position.embeddings import EMBEDDINGS
 from vitrail.seeding import seed_everything
 from vitrail.shift.upernet import UPerNet

@@ -27,8 +27,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from replication.context import Context
 from vitrail.errors import VitrailError, first_line
-from vitrail.measures.context import Context
 from vitrail.measures.outputs import without_tf32
 from vitrail.provenance import provenance
 

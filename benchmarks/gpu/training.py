@@ -25,16 +25,16 @@ import torch
 from torch import nn
 
 from benchmarks.gpu.running import FORK, Measured, Settings, Step
+from replication.counting import steps_per_epoch
+from replication.images.keeping import KeptSamples
+from replication.images.loading import EvaluationSamples, Pictures, micro_batches
+from replication.images.opening import SPLITS
+from replication.images.transforms import eval_transform, train_transform
 from replication.training.checkpoint import Checkpoints
 from replication.training.distributed import Interruption, Team, shielded
+from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
-from vitrail.factory import build_model
-from vitrail.images.counting import steps_per_epoch
-from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import EvaluationSamples, Pictures, micro_batches
-from vitrail.images.opening import SPLITS
-from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.lib_accuracy import hits
+from vitrail.measures.accuracy import hits
 from vitrail.measures.loading import eval_loader
 from vitrail.seeding import seed_everything
 

@@ -22,11 +22,11 @@ from benchmarks.gpu.running import (
 )
 from benchmarks.gpu.training import resolved, train
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.images.loading import Pictures
+from replication.images.opening import build
 from replication.training import run as loop
 from replication.training.engine import TrainingRun
 from vitrail.errors import VitrailError
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import build
 
 ROOT = Path(__file__).parents[2]
 ABSENT = "matplotlib mmcv mmengine mmseg pydantic pydantic_core seaborn snakemake typer"

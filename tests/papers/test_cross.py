@@ -7,8 +7,8 @@ import pytest
 
 from replication.config.weights import REGISTRY, find_weights, load_weights_registry
 from replication.plan.catalog import load_catalog
+from replication.training.model_factory import create
 from tests.conftest import ROOT
-from vitrail.factory import create
 
 
 def cross(scale, **settings):

@@ -3,8 +3,8 @@
 import pytest
 
 from replication.plan.catalog import load_catalog
+from replication.training.model_factory import create
 from tests.papers.test_claims import PAPERS
-from vitrail.factory import create
 
 
 @pytest.mark.parametrize("name", PAPERS)

@@ -12,11 +12,11 @@ import timm
 import torch
 
 from replication.config.paper import read_reference
+from replication.context import Described
 from replication.measures.hyperparameters import hyperparameters
 from replication.papers.octic.dinov2.training_step import hyperparameters as of_dinov2
 from replication.plan.catalog import load_catalog
-from vitrail.measures.context import Described
-from vitrail.measures.lib_flops import count
+from vitrail.measures.flops import count
 from vitrail.octic.invariants import INVARIANTS
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "octic"

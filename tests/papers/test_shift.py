@@ -9,9 +9,9 @@ import pytest
 
 from replication.config.paper import read_reference
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.context import Described
 from replication.measures.preprocessing import preprocessing
 from replication.plan.catalog import load_catalog
-from vitrail.measures.context import Described
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
 PRINTED = {

@@ -13,8 +13,8 @@ import pytest
 import scipy.stats
 import yaml
 
+from replication.measures.scores import unpack
 from tests.conftest import ROOT
-from vitrail.scores import unpack
 
 SCALES = sorted(path.parent.name for path in ROOT.glob("results/published/*/claims.csv"))
 PUBLISHED = [

@@ -20,7 +20,7 @@ from PIL import Image
 from tests.conftest import ROOT
 from tools.demo import FILES
 from tools.demo_models import MODELS
-from vitrail.images.fractional import band_limited, fourier_shift
+from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 
 FOLDER = ROOT / "docs" / "demo" / "models"
 TOLD = json.loads((FOLDER / "models.json").read_text())

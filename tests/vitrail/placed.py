@@ -3,8 +3,8 @@
 from PIL import Image
 
 from replication.config.datasets import load_registry
+from replication.context import Context
 from tests.conftest import ROOT
-from vitrail.measures.context import Context
 
 
 def context_of(folder, pictures):

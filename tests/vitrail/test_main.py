@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 import vitrail as package
+from replication.config.functions import import_function
 from vitrail.__main__ import main
-from vitrail.naming import import_function
 
 LIBRARY = ["audit", "pshap", "mmseg"]
 

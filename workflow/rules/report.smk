@@ -49,7 +49,7 @@ onstart:
         # What a GPU computes is refused before the data for it are fetched: here where there is
         # none, and for other machines where the installed torch could use none.
         if devices and alone:
-            from vitrail.factory import torch_device
+            from replication.training.model_factory import torch_device
 
             for device in sorted(devices):
                 torch_device(device)

@@ -24,10 +24,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a second to import
 
+from replication.measures.scores import BY_IMAGE
 from replication.records.nodes import MeasurementNode
 from replication.records.record import AGAIN, Record, read_record
 from vitrail.errors import REFUSED, VitrailError, did_you_mean, first_line
-from vitrail.scores import BY_IMAGE
 
 if TYPE_CHECKING:
     from replication.records.nodes import RenderingNode, ShownCell
@@ -40,7 +40,7 @@ COLUMNS = [
     *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
     "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
-    "by_image",  # what `vitrail.scores` unpacks; empty where nothing is known of single images
+    "by_image",  # of `replication.measures.scores`; empty where single images are not known
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95

@@ -41,7 +41,7 @@ from replication.claims.gates import closed, printed_effect
 from replication.claims.rounding import decimals_by, format_number
 from replication.config.claims import EVERY_ROW, Claim, Key, Operand
 from replication.config.recipe import short_hash
-from vitrail.scores import unpack
+from replication.measures.scores import unpack
 
 if TYPE_CHECKING:
     from replication.config.paper import Printed

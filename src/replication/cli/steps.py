@@ -78,11 +78,11 @@ def work(node: AnyNode) -> dict[str, Any]:
 
 def train(node: TrainingNode) -> dict[str, Any]:
     """Train the seeds of a node in turn; return its outcome."""
+    from replication.images.keeping import Kept
+    from replication.images.opening import opened_once
     from replication.jobs.run_weights import run_of_seed
     from replication.training.engine import engine_of
     from replication.training.run_folder import read_finished
-    from vitrail.images.keeping import Kept
-    from vitrail.images.opening import opened_once
 
     engine = engine_of(node.recipe)
     kept: Kept = {}

@@ -25,10 +25,10 @@ from pydantic import (
     model_validator,
 )
 
+from replication.config.functions import HUBS
 from replication.config.schema import Delta, Placed, Strict, merge
+from replication.counting import steps_per_epoch
 from vitrail.errors import VitrailError
-from vitrail.images.counting import steps_per_epoch
-from vitrail.naming import HUBS
 
 Fraction = float
 
@@ -336,7 +336,7 @@ model = timm.create_model("{source}", pretrained=True)
 class TimmTraining(Training):
     """What the trainings of timm's models on images have in common."""
 
-    builder: ClassVar[str] = "vitrail.factory"
+    builder: ClassVar[str] = "replication.training.model_factory"
     library: ClassVar[str] = "timm"
     usage: ClassVar[str] = OF_TIMM
 
@@ -358,7 +358,7 @@ class TimmTraining(Training):
 class EpochTraining(TimmTraining):
     """A training over epochs of a dataset, by timm's optimisers and schedules."""
 
-    score: ClassVar[tuple[str, str]] = ("vitrail.measures.accuracy:accuracy", "top1")
+    score: ClassVar[tuple[str, str]] = ("replication.measures.accuracy:accuracy", "top1")
 
     task: str
     model: Model

@@ -20,8 +20,8 @@ from pydantic import Field, PositiveFloat
 
 from replication.config.recipe import short_hash
 from replication.config.schema import Strict, match
+from replication.counting import FIFTH
 from vitrail.errors import VitrailError, first_line
-from vitrail.images.counting import FIFTH
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo

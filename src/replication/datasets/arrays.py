@@ -16,8 +16,8 @@ import numpy as np
 from sklearn.datasets import load_digits
 from torchvision import datasets
 
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, members, stratified_split
+from replication.images.loading import Pictures
+from replication.images.opening import Split, members, stratified_split
 
 ARRAYS = {
     ("numpy", "dtype"),

@@ -18,11 +18,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+from replication.config.functions import import_function
 from replication.datasets.download import alone, download, writing, wrong
 from replication.datasets.verify import verify
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
-from vitrail.naming import import_function
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo

@@ -13,9 +13,9 @@ import numpy as np
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
+from replication.images.folders import ClassFolders, LabelledImages
+from replication.images.opening import Split, stratified_split
 from vitrail.image_files import read_image
-from vitrail.images.folders import ClassFolders, LabelledImages
-from vitrail.images.opening import Split, stratified_split
 
 
 class Flowers102(datasets.Flowers102):

@@ -21,8 +21,8 @@ from torchvision.datasets import Imagenette
 
 from replication.datasets.folders import BLOOD
 from replication.datasets.placed_images import ORIGINALS
+from replication.images.decoding import IGNORED
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import IGNORED
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo, SegmentationFormat

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from PIL import Image
 
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import SPLITS, Split
+from replication.images.loading import Pictures
+from replication.images.opening import SPLITS, Split
 
 SEED = 0
 ORIGINALS = np.random.RandomState(SEED).permutation(10)

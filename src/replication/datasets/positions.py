@@ -15,7 +15,7 @@ from replication.datasets.arrays import Digits, cifar10
 from replication.datasets.placed_images import PlacedImages, in_corners
 
 if TYPE_CHECKING:
-    from vitrail.images.opening import Split
+    from replication.images.opening import Split
 
 
 def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> PlacedImages:

@@ -10,8 +10,8 @@ from PIL import Image, ImageColor, ImageDraw
 from torch.utils.data import Dataset
 
 from replication.datasets.arrays import Digits
-from vitrail.images.opening import Split, stream
-from vitrail.images.photos import Box, photo
+from replication.images.opening import Split, stream
+from replication.images.photos import Box, photo
 
 SCENES: dict[Split, int] = {"train": 200, "val": 60}
 CLASSES = ("sky", "trees", "roof", "flower", *(f"digit {digit}" for digit in range(10)))

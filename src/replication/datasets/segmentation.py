@@ -14,14 +14,14 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset
 
+from replication.images.decoding import IGNORED, read_mask
+from replication.images.opening import stems
 from vitrail.errors import VitrailError
 from vitrail.image_files import read_image
-from vitrail.images.decoding import IGNORED, read_mask
-from vitrail.images.opening import stems
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
-    from vitrail.images.opening import Split
+    from replication.images.opening import Split
 
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
 

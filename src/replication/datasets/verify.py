@@ -9,9 +9,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from replication.images.opening import SPLITS, build, stems
 from vitrail.errors import VitrailError
 from vitrail.image_files import image_files, is_hidden, is_image
-from vitrail.images.opening import SPLITS, build, stems
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo, Images, SegmentationFormat

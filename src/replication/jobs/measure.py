@@ -7,33 +7,23 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from replication.config.functions import import_function
 from replication.config.recipe import EpochTraining, short_hash
+from replication.context import Context, Described, Trained
 from replication.datasets.verify import check_layout
+from replication.images.opening import opened_once, splits_by_seed
 from replication.jobs.run_weights import require_own_weights
+from replication.measures.kept import keeping
 from replication.plan.code_digest import measurement_code
 from replication.records.nodes import MeasurementNode
 from replication.training.engine import builder_of
 from replication.training.model import load_weights
-from vitrail import recipes
+from replication.training.model_factory import torch_device
 from vitrail.errors import VitrailError
-from vitrail.factory import torch_device
-from vitrail.images.opening import opened_once, splits_by_seed
-from vitrail.measures.context import Context, Described, Trained
-from vitrail.measures.kept import keeping
 from vitrail.measures.outputs import without_tf32
-from vitrail.naming import import_function
 from vitrail.provenance import provenance
 
 ON = {Described.__name__: "recipe", Trained.__name__: "run"}
-PROTOCOLS: dict[str, Any] = {
-    protocol.__name__: protocol
-    for protocol in (
-        recipes.AugmentedRecipe,
-        recipes.DINOv2Recipe,
-        recipes.ModelRecipe,
-        recipes.ViewRecipe,
-    )
-}
 
 
 def take(node: MeasurementNode) -> dict[str, Any]:
@@ -103,9 +93,7 @@ def _require_wanted(function: Callable[..., Any], given: Context, node: Measurem
         )
     recipe = getattr(given, "recipe", None)
     wanted = kind or EpochTraining.__name__
-    declared = PROTOCOLS.get(wanted)  # by a measure of the library, which asks for attributes
-    named = wanted in {parent.__name__ for parent in type(recipe).__mro__}
-    if not (isinstance(recipe, declared) if declared else named):
+    if wanted not in {parent.__name__ for parent in type(recipe).__mro__}:
         raise VitrailError(
             f"{node.function} measures a {wanted} and '{node.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"

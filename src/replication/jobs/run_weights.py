@@ -13,8 +13,8 @@ from vitrail.files import sha256
 
 if TYPE_CHECKING:
     from replication.config.recipe_types import AnyRecipe
+    from replication.images.keeping import Kept
     from replication.records.nodes import TrainedRun, TrainingNode
-    from vitrail.images.keeping import Kept
 
 
 def starting_weights(start: TrainedRun, seed: int) -> Path:

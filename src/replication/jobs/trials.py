@@ -19,16 +19,16 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset, Subset
 
+from replication.config.functions import import_function
 from replication.config.tuning import FLOORS, Score, Trial, held_out_images, world_of
+from replication.context import Trained
+from replication.counting import FIFTH
+from replication.images.opening import SPLITS, Split, build, holding_out, opened_once, stems
 from replication.measures.pixel_baselines import floors, mask_floors
 from replication.training.engine import TrainingRun, builder_of, engine_of
 from replication.training.model import load_weights
 from replication.training.run_folder import read_finished
 from vitrail.errors import VitrailError
-from vitrail.images.counting import FIFTH
-from vitrail.images.opening import SPLITS, Split, build, holding_out, opened_once, stems
-from vitrail.measures.context import Trained
-from vitrail.naming import import_function
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo

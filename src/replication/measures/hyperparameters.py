@@ -18,13 +18,13 @@ from torch.optim import AdamW
 from torchvision.transforms import ColorJitter
 
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.images.transforms import train_transform
+from replication.training.model_factory import build_model
 from replication.training.optimizer import build_optimizer, build_scheduler
 from replication.training.step import build_loss, build_mixing
-from vitrail.factory import build_model
-from vitrail.images.transforms import train_transform
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Described, Values
+    from replication.context import Described, Values
 
 
 def hyperparameters(described: Described[ClassificationRecipe]) -> Values:

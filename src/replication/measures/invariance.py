@@ -17,11 +17,11 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from vitrail.images.photos import photo_crops
-from vitrail.measures.architecture import architectures
-from vitrail.measures.context import Context, Values
+from replication.context import Context, Values
+from replication.images.photos import photo_crops
+from replication.measures.architecture import architectures
 from vitrail.measures.equivariance import Group
-from vitrail.measures.lib_invariance import change_under
+from vitrail.measures.invariance import change_under
 
 DTYPES = {"float32": torch.float32, "float64": torch.float64}
 Dtype = Literal["float32", "float64"]
@@ -38,13 +38,13 @@ def logits_under(
 
     Args:
         context: where to measure; its seed makes weights and crops.
-        models: fields of `vitrail.measures.architecture.Architecture` by label.
+        models: fields of `replication.measures.architecture.Architecture` by label.
         group_on: from images ``(B, 3, H, W)`` to the elements that move them.
         images: how many crops.
         dtype: of weights and images.
 
     Returns:
-        ``"<label>/<key>"`` with the fields of `vitrail.measures.lib_invariance.Change`.
+        ``"<label>/<key>"`` with the fields of `vitrail.measures.invariance.Change`.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, or a crop would be larger

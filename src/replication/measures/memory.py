@@ -18,10 +18,10 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from replication.context import Context, Values
+from replication.measures.architecture import Architecture, architectures, comparisons
+from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError
-from vitrail.factory import Precision, autocast
-from vitrail.measures.architecture import Architecture, architectures, comparisons
-from vitrail.measures.context import Context, Values
 from vitrail.measures.outputs import out_of_memory, without_tf32
 
 Phase = Literal["training", "inference"]

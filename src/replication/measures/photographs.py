@@ -18,9 +18,9 @@ from PIL import Image
 from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop, functional
 
+from replication.context import Context
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
-from vitrail.measures.context import Context
 from vitrail.measures.loading import evenly_spread
 from vitrail.seeding import derive
 

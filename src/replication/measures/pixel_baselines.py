@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from vitrail.images.decoding import IGNORED
+from replication.images.decoding import IGNORED
 
 NEIGHBOURS = 20
 STEPS = 200

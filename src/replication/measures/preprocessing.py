@@ -13,9 +13,9 @@ from timm.data.random_erasing import RandomErasing
 from timm.data.transforms import MaybeToTensor, RandomResizedCropAndInterpolation
 from torchvision.transforms import CenterCrop, ColorJitter, Normalize, RandomHorizontalFlip, Resize
 
+from replication.context import Described, Values
+from replication.images.transforms import CircularShift, eval_transform, train_transform
 from vitrail.errors import VitrailError
-from vitrail.images.transforms import CircularShift, eval_transform, train_transform
-from vitrail.measures.context import Described, Values
 
 RANDAUGMENT = (
     *("randaugment", "randaugment/magnitude", "randaugment/mstd", "randaugment/layers"),

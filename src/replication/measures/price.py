@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Measure
+    from replication.context import Measure
 
 BytesOf: TypeAlias = "Callable[[Mapping[str, Any]], int]"
 NUMBER = 8  # bytes of a label, and of the place that a kept row begins with
@@ -24,7 +24,7 @@ def keeps(count: BytesOf) -> Callable[[Measure], Measure]:
         @keeps(lambda given: bytes_of_tokens(given["images"], given))
         def knn(trained: Trained, precision: Precision = "fp32", ...) -> Values: ...
 
-    The function is given what that of `vitrail.measures.context.passes` is, and the length of the
+    The function is given what that of `replication.context.passes` is, and the length of the
     model's output as ``width``. The lines at the head of the files are not counted.
     """
 

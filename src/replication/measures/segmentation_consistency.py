@@ -2,7 +2,7 @@
 
 A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
 image repeats itself (`vitrail.shift.upernet`). Of a standard shift, only pixels that both views
-show are compared. As in `vitrail.measures.consistency`, draws follow from the seed and the
+show are compared. As in `replication.measures.consistency`, draws follow from the seed and the
 image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
 
@@ -15,16 +15,16 @@ from torch import Tensor
 from torch.nn import functional
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import passes
 from replication.training.segmentation.accuracy import Sample, ValidationSamples
 from replication.training.segmentation.config import Fit
 from vitrail.errors import VitrailError, did_you_mean
-from vitrail.images.shifts import circular_shift, draws, integers, zero_padded_shift
-from vitrail.measures.context import passes
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import require_classes, require_finite
+from vitrail.measures.shifts import circular_shift, draws, integers, zero_padded_shift
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Trained, Values
+    from replication.context import Trained, Values
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512

@@ -14,17 +14,17 @@ import numpy as np
 import torch
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.images.photos import photo_centre, photos
 from replication.measures.invariance import as_input, open_branches
 from replication.measures.segmentation_consistency import logits_of
 from replication.training.segmentation.config import build_model, image_shape
-from vitrail.images.photos import photo_centre, photos
-from vitrail.measures.lib_invariance import change_under
+from vitrail.measures.invariance import change_under
 from vitrail.seeding import seed_everything
 from vitrail.shift.equivariance import random_shifts
 from vitrail.shift.torus import roll_image
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Described, Values
+    from replication.context import Described, Values
 
 
 def segmenter_equivariance(
@@ -38,7 +38,7 @@ def segmenter_equivariance(
     of its own. `decode_head` is laid over the recipe's. Weights are drawn, not published ones.
 
     Returns:
-        the fields of `vitrail.measures.lib_invariance.Change`, of logits at the size of the image,
+        the fields of `vitrail.measures.invariance.Change`, of logits at the size of the image,
         shifted as the image is; predictions are those of its pixels.
 
     Raises:

@@ -20,7 +20,7 @@ from replication.training.segmentation.config import SCOPE, test_config
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Described, Values
+    from replication.context import Described, Values
 
 KEYS = ("resize/long", "resize/short", "crop", "multiple", "padding", "hflip", "distortion")
 NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}

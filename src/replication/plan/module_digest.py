@@ -33,14 +33,15 @@ from importlib.util import resolve_name
 from pathlib import Path
 
 import vitrail
+from replication.config.functions import OURS
 from replication.config.recipe_types import RECIPES
 from replication.config.source import deciding_tree
 from vitrail.errors import VitrailError
-from vitrail.naming import OURS
 
 SOURCES = Path(vitrail.__file__).parents[1]
 COUNTS = (
     "vitrail",
+    *("replication.images", "replication.counting", "replication.context"),
     *("replication.training", "replication.datasets", "replication.measures"),
     *("replication.papers", "replication.claims", "replication.report"),
 )

@@ -7,7 +7,7 @@ source in ``configs/hardware.yaml``. Another schedule, or other numbers of
 the same optimizer, are taken to change no speed.
 
 An evaluation passes each validation image through the model so many times, at one size or several,
-as the measure itself says (`vitrail.measures.context.passes`). Measures that do not are not priced.
+as the measure itself says (`replication.context.passes`). Measures that do not are not priced.
 At best a device does the
 forward FLOPs at the fastest rate that it sustains; at worst an image takes as long as one of a
 training at the slowest, since reading images may take the time. What a measure keeps on the disk,
@@ -36,6 +36,7 @@ from typing import Any
 from pydantic import PositiveFloat
 
 from replication.config.datasets import DatasetInfo, find
+from replication.config.functions import import_function
 from replication.config.paper import read_reference
 from replication.config.recipe import Training, short_hash
 from replication.config.schema import Strict, parse, read_mapping
@@ -49,12 +50,11 @@ from replication.report.results import published_folder, read_published
 from replication.training import CHECKPOINTS_KEPT
 from replication.training.engine import builder_of
 from vitrail.errors import VitrailError, exit_on_error, require_known
-from vitrail.naming import import_function
 
 BYTES_OF_FLOAT = 4
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
-KEPT = "vitrail.measures.kept"
+KEPT = "replication.measures.kept"
 COUNTED = Path("configs") / "costs.csv"
 COUNTED_SCALES = ("full", "workstation", "workstation-imagenet")
 NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # of a model: they add nothing to it
@@ -310,7 +310,7 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
 
-    from vitrail.measures import architecture, flops
+    from replication.measures import architecture, flops
 
     builder = builder_of(recipe)
     given: list[Any] = []
@@ -360,7 +360,7 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
 def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] | None:
     """Forward passes that a measure takes for each image, by the side over the recipe's.
 
-    None where the function does not say them by `vitrail.measures.context.passes`. A number is read
+    None where the function does not say them by `replication.context.passes`. A number is read
     from the source: segmenters' measures then are priced without importing MMSegmentation.
 
     Raises:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 from tabulate import tabulate
 
 from replication.claims.comparison import Measured, compare, read_measurement
+from replication.config.functions import import_function
 from replication.report.formatting import Table, measured_on, table_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
-from vitrail.naming import import_function
 
 if TYPE_CHECKING:
     from replication.config.paper import Labelled

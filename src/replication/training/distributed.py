@@ -22,8 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from replication.training.model_factory import torch_device
 from vitrail.errors import VitrailError
-from vitrail.factory import torch_device
 
 Result = TypeVar("Result")
 

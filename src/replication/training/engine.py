@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.config.recipe import Training
     from replication.config.recipes.classification import ClassificationRecipe
-    from vitrail.images.keeping import Kept
+    from replication.images.keeping import Kept
 
 R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 

@@ -15,8 +15,8 @@ from timm.models._hub import save_config_for_hf
 from torch import nn
 
 from replication.config.schema import as_yaml
+from replication.images.transforms import normalization
 from vitrail.files import atomic_path
-from vitrail.images.transforms import normalization
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo

@@ -21,16 +21,16 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor, nn
 
+from replication.config.functions import import_function
 from replication.training.distributed import Team
+from replication.training.model_factory import autocast
 from replication.training.run import TrainingLoop, require_start
 from replication.training.step import EpochTrainer
-from vitrail.factory import autocast
-from vitrail.naming import import_function
 
 if TYPE_CHECKING:
     from replication.config.recipe_types import PaperTraining
+    from replication.images.loading import MicroBatch
     from replication.training.engine import TrainingRun
-    from vitrail.images.loading import MicroBatch
 
 
 def train(run: TrainingRun[PaperTraining]) -> Path:

@@ -17,32 +17,32 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from replication.training.distributed import Interruption, Team, shielded
-from replication.training.hub import write_config
-from replication.training.model import build_from
-from replication.training.run_folder import RunFolder
-from replication.training.step import ClassifierTrainer
-from replication.training.training_log import LOG_STEPS, Losses, TrainingLog
-from replication.training.validation import is_due, validate
-from vitrail.errors import VitrailError, first_line
-from vitrail.factory import build_model, build_pretrained, check_image_size
-from vitrail.images.counting import require_batches, steps_per_epoch
-from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import (
+from replication.counting import require_batches, steps_per_epoch
+from replication.images.keeping import KeptSamples
+from replication.images.loading import (
     EvaluationSamples,
     Relabelled,
     TrainingSamples,
     micro_batches,
 )
-from vitrail.images.opening import build, splits_by_seed
-from vitrail.images.transforms import eval_transform, train_transform
+from replication.images.opening import build, splits_by_seed
+from replication.images.transforms import eval_transform, train_transform
+from replication.training.distributed import Interruption, Team, shielded
+from replication.training.hub import write_config
+from replication.training.model import build_from
+from replication.training.model_factory import build_model, build_pretrained, check_image_size
+from replication.training.run_folder import RunFolder
+from replication.training.step import ClassifierTrainer
+from replication.training.training_log import LOG_STEPS, Losses, TrainingLog
+from replication.training.validation import is_due, validate
+from vitrail.errors import VitrailError, first_line
 from vitrail.measures.outputs import out_of_memory
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.config.recipe import TimmTraining
+    from replication.images.loading import MicroBatch
     from replication.training.engine import TrainingRun
-    from vitrail.images.loading import MicroBatch
 
 
 def train(run: TrainingRun) -> Path:

@@ -25,16 +25,16 @@ from timm.utils import ModelEmaV3
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from replication.training.model_factory import autocast
 from replication.training.optimizer import build_optimizer, build_scheduler
 from vitrail.errors import VitrailError
-from vitrail.factory import autocast
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.config.recipe import EpochTraining
     from replication.config.recipes.classification import ClassificationRecipe
+    from replication.images.loading import MicroBatch
     from replication.training.distributed import Team
-    from vitrail.images.loading import MicroBatch
 
 
 Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]

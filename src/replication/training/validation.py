@@ -15,9 +15,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
+from replication.images.loading import EvaluationSamples
 from replication.training.distributed import Team, shielded
-from vitrail.images.loading import EvaluationSamples
-from vitrail.measures.lib_accuracy import hits
+from vitrail.measures.accuracy import hits
 from vitrail.measures.loading import eval_loader
 
 if TYPE_CHECKING:

@@ -30,8 +30,8 @@ from vitrail.commands import printable, say
 from vitrail.commands.inputs import Folder, Listed
 from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, sha256, write_atomically
-from vitrail.measures.lib_accuracy import accuracy
-from vitrail.measures.lib_consistency import (
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.consistency import (
     circular_consistency,
     crop_consistency,
     standard_shift,
@@ -42,7 +42,7 @@ from vitrail.measures.loading import eval_loader, evaluation_view
 from vitrail.measures.outputs import device_of, logits_of, out_of_memory
 from vitrail.measures.position_shap.sweep import PERMUTATIONS, position_shap
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.lib_rotation import EQUAL_RTOL, eight_views
+from vitrail.octic.rotation import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
 from vitrail.variance.sizes import right_at_size
 

@@ -38,7 +38,7 @@ from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer import checkpoint_filter_fn as vit_filter_fn
 from torch import Tensor, nn
 
-from vitrail.images.fractional import fourier_shift
+from vitrail.extensions.fractional_shifts import fourier_shift
 from vitrail.shift.features import default_cfgs_of
 from vitrail.shift.polyphase import wide
 from vitrail.shift.torus import roll_image

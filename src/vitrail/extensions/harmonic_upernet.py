@@ -10,7 +10,7 @@ from vitrail.shift.upernet import UPerNet
 
 
 class HarmonicUPerNet(UPerNet):
-    """A `UPerNet` whose backbone sees recentred images (`vitrail.extensions.harmonic.RecentredModel`).
+    """A `UPerNet` whose backbone sees recentred images (`RecentredModel`).
 
     The plain decoder puts logits on the pixels of the recentred image, and these are moved back by
     Fourier. So they follow every circular shift of a band-limited image, by fractions of a pixel as

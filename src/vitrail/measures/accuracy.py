@@ -1,28 +1,40 @@
-"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates."""
+"""Top-1 and top-5 accuracy of a classifier."""
 
 from __future__ import annotations
 
-from vitrail.images.transforms import eval_transform
-from vitrail.measures import lib_accuracy as library
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.validation import validation
-from vitrail.scores import BY_IMAGE, pack
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from vitrail.measures.outputs import Batches, logits_of
 
 
-@passes(1)
-def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
-    """Measure accuracy on square images of `image_size` pixels, by default the recipe's own.
+class Accuracy(NamedTuple):
+    """What `accuracy` finds of N images."""
 
-    The batch size does not change it.
+    top1: float  # percent
+    top5: float  # percent
+    right: Tensor  # (N, 2) bool: whether the label is the best class, and among the best five
 
-    Returns:
-        ``top1``, ``top5`` (percent), ``images`` (how many were judged) and ``top1 by image``.
+
+def accuracy(model: nn.Module, batches: Batches) -> Accuracy:
+    """Compare a classifier's predictions with labels.
+
+    Args:
+        model: a classifier in evaluation mode.
+        batches: images ``(B, 3, H, W)`` with labels ``(B,)``. The size of a batch has no influence.
+
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    transform = eval_transform(trained.recipe, trained.info, image_size)
-    found = library.accuracy(trained.model, validation(trained, transform, batch_size).batches)
-    return {
-        "top1": found.top1,
-        "top5": found.top5,
-        "images": len(found.right),
-        f"top1{BY_IMAGE}": pack(found.right[:, 0].tolist()),
-    }
+    right = torch.cat([hits(logits_of(model, images), labels) for images, labels in batches])
+    top1, top5 = (100 * right.sum(dim=0).double() / len(right)).tolist()
+    return Accuracy(top1, top5, right)
+
+
+def hits(logits: Tensor, labels: Tensor) -> Tensor:
+    """Is each label the best one, and among the best five, of logits (B, classes)? (B, 2) bool."""
+    best = logits.topk(min(5, logits.shape[1]), dim=1).indices
+    match = best == labels[:, None]  # (B, 5)
+    return torch.stack([match[:, 0], match.any(dim=1)], dim=1)

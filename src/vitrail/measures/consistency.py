@@ -1,169 +1,321 @@
-"""Shift consistency of a trained model on its validation split (shift, Eq. 25).
+"""Shift consistency: how often a prediction survives a shift (shift, Eq. 25).
 
-The measures are those of `vitrail.measures.lib_consistency`. What is drawn for an image follows
-from the run's seed and its index in the split alone.
+Two shifted views of an image are classified; their predictions agree or they do not. A circular
+shift only moves pixels, so a truly shift-invariant model agrees always, bit for bit. A standard
+shift replaces content at the border, so none can.
+
+The one idea: what is drawn for an image follows from the seed and its index in the split alone. So
+batch size and workers change nothing, and compared conditions (offset ranges, erased patches,
+flips) see the same draws, scaled to their ranges.
+
+An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], on each axis.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
-from functools import partial
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
-from typing import Any, Literal, get_args
+from typing import Literal, NamedTuple
 
 import torch
+from torch import Tensor, nn
 
-from vitrail.errors import VitrailError, did_you_mean
-from vitrail.factory import Precision, autocast
-from vitrail.images.transforms import eval_transform, normalization
-from vitrail.measures import lib_consistency as library
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.lib_consistency import Condition
-from vitrail.measures.margins import selection_margins
-from vitrail.measures.validation import validation
+from vitrail.errors import VitrailError
+from vitrail.measures.outputs import Batches, logits_of, numbered
+from vitrail.measures.shifts import (
+    circular_shift,
+    crop,
+    draws,
+    erase_square,
+    integers,
+    zero_padded_shift,
+)
+from vitrail.seeding import derive
 
-Mode = Literal["zero", "crop"]
-
-
-def _circular_passes(given: Mapping[str, Any]) -> int:
-    """Each condition's pairs of shifts, and each view once before any shift."""
-    shared = {field.name: given[field.name] for field in fields(Condition) if field.name in given}
-    named = (given["conditions"] or {"": {}}).values()
-    conditions = [_condition({**shared, **own}) for own in named]
-    views = {(condition.erase, condition.flip) for condition in conditions}
-    return len(views) + 2 * given["pairs"] * len(conditions)
+STANDARD_SIDE = 224
+"""Side in pixels of the images of which the paper gives standard shifts."""
 
 
-@passes(_circular_passes)
+@dataclass(frozen=True)
+class Condition:
+    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+
+    Source: shift, Sec. A5.1, Sec. A5.2.
+    """
+
+    max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis
+    erase: float = 0.0  # the side of the erased square is a uniform integer from 0 to this
+    flip: Literal["vertical"] | None = None  # turn the image upside down first
+
+    def __post_init__(self) -> None:
+        for name, value, most in (("max_offset", self.max_offset, inf), ("erase", self.erase, 1)):
+            if not isinstance(value, int | float) or not 0 <= value <= most:
+                raise VitrailError(
+                    f"{name} is {value!r}; it counts image sides: give a number from 0 to {most}"
+                )
+        if self.flip not in ("vertical", None):
+            raise VitrailError(f"flip is '{self.flip}'; use 'vertical' or leave it out")
+
+
+class Consistency(NamedTuple):
+    """How often two shifted views of an image are classified alike, of N images and P pairs."""
+
+    top1: float  # percent of images classified correctly, before any shift
+    consistency: float  # percent of pairs with the same prediction
+    bitwise: float  # percent of pairs with logits equal in every bit
+    max_logit_difference: float  # over all pairs
+    images: int  # N
+    pairs: int  # P / N
+
+
+class WorstShift(NamedTuple):
+    """Of how many images no shift changes the prediction."""
+
+    consistency: float  # percent of images
+    images: int
+    shifts: int  # how many were tried
+
+
 def circular_consistency(
-    trained: Trained,
-    batch_size: int = 128,
+    model: nn.Module,
+    batches: Batches,
+    condition: Condition | None = None,
+    *,
     pairs: int = 1,
-    images: int | None = None,
-    precision: Precision = "fp32",
-    conditions: Mapping[str, Mapping[str, Any]] | None = None,
-    **condition: Any,
-) -> Values:
+    seed: int = 0,
+    indices: Iterable[int] | None = None,
+) -> Consistency:
     """C-Cons: do predictions agree under two circular shifts (shift, Sec. 5.1, Eq. 25)?
 
-    The shifts are at the resolution of the network. `pairs` of them are drawn for each image, the
-    same for every batch size. `images` are spread evenly over the validation split; None is all.
-    `conditions` are fields of `Condition` by name, all measured in one pass over the data;
-    `condition` are those of the only one, or those that all share.
-
-    Returns:
-        ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
-        (percent of pairs with logits equal in every bit), ``max_logit_difference``,
-        ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
-        ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
-        shown, ``margin/<key>``, the fields of
-        `vitrail.measures.margins.MarginSummary`.
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``, as the network sees them.
+        condition: what is done to the images, and how far they are shifted.
+        pairs: of shifts that are drawn for each image.
+        seed: of the draws.
+        indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
     Raises:
-        VitrailError: a condition has an unknown field, or a value out of range.
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    each = {f"{name}/": own for name, own in (conditions or {}).items()} or {"": {}}
-    named = {name: _condition({**condition, **own}) for name, own in each.items()}
-    judged = validation(trained, None, batch_size, images)
-    with selection_margins(trained.model) as margins, autocast(trained.device, precision):
-        found = library.circular_consistencies(
-            trained.model,
-            judged.batches,
-            named,
-            pairs=pairs,
-            seed=trained.seed,
-            indices=judged.indices,
-        )
-    side = trained.recipe.data.image_size
-    values: dict[str, Any] = {}
-    for name, own in named.items():
-        result = found[name]._asdict() | {
-            "max_offset_pixels": library.pixels(own.max_offset, side),
-            "max_erased_pixels": library.pixels(own.erase, side),
-        }
-        values |= {f"{name}{key}": value for key, value in result.items()}
-    summary = margins.summary()._asdict()
-    return values | {f"margin/{key}": value for key, value in summary.items()}
+    conditions = {"": condition or Condition()}
+    return circular_consistencies(
+        model, batches, conditions, pairs=pairs, seed=seed, indices=indices
+    )[""]
 
 
-@passes(lambda given: len(given["modes"]) * (1 + 2 * given["pairs"]))
-def standard_consistency(
-    trained: Trained,
-    modes: Sequence[Mode] = get_args(Mode),
-    max_shift: int = 32,
-    batch_size: int = 128,
+def circular_consistencies(
+    model: nn.Module,
+    batches: Batches,
+    conditions: Mapping[str, Condition],
+    *,
     pairs: int = 1,
-    images: int | None = None,
-) -> Values:
-    """S-Cons: do predictions agree under two standard shifts, which change the border's content?
+    seed: int = 0,
+    indices: Iterable[int] | None = None,
+) -> dict[str, Consistency]:
+    """Measure `circular_consistency` under several conditions, by name, in one pass over the data.
+
+    Conditions that erase and flip alike share the view before any shift.
+    """
+    tallies = {name: _Tally() for name in conditions}
+    for own, images, labels in numbered(batches, model, indices):
+        side = images.shape[-1]
+        shifts = draws(seed, "circular shift", own, pairs, 2, 2)
+        patches = draws(seed, "erased patch", own, 3)
+        seen: dict[object, tuple[Tensor, Tensor]] = {}  # images, logits
+        for name, condition in conditions.items():
+            view = (condition.erase, condition.flip)
+            if view not in seen:
+                sides = integers(patches[:, 0], pixels(condition.erase, side))
+                corners = integers(patches[:, 1:], side - sides[:, None])
+                upright = images.flip(-2) if condition.flip else images
+                shown = erase_square(upright, corners, sides)
+                seen[view] = shown, logits_of(model, shown)
+            shown, logits = seen[view]
+            offsets = integers(shifts, pixels(condition.max_offset, side))
+            views = [
+                logits_of(model, circular_shift(shown, offset))
+                for offset in offsets.flatten(1, 2).unbind(1)
+            ]
+            tallies[name].add(logits, labels, views)
+    return {name: tally.result() for name, tally in tallies.items()}
+
+
+def zero_padded_consistency(
+    model: nn.Module,
+    batches: Batches,
+    max_shift: int,
+    black: Tensor,
+    *,
+    pairs: int = 1,
+    seed: int = 0,
+    indices: Iterable[int] | None = None,
+) -> Consistency:
+    """S-Cons on CIFAR: do predictions agree under two shifts that leave black pixels behind?
 
     Source: shift, Sec. 5.2.
 
-    The mode ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
-    `max_shift` either way, on each axis; pixels that are left empty are black. ``crop`` (on
-    ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts both views
-    out of the resized image's centre, `max_shift` wider than the network's input: they differ by
-    up to `max_shift` either way, and all that they show is real, but for what timm's ``border``
-    mode of cropping pads with the mean. `max_shift` is in pixels of an image of 224; other sizes
-    shift by the same part, rounded down. `batch_size`, `pairs` and `images` are as of
-    `circular_consistency`.
-
-    Returns:
-        for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped
-        images), ``consistency``, ``bitwise``, ``max_logit_difference``, ``images`` and ``pairs``
-        as `circular_consistency`, and ``max_shift_pixels`` of this network's input.
+    Args:
+        model: a classifier in evaluation mode.
+        batches: images ``(B, 3, S, S)`` with labels ``(B,)``, as the network sees them.
+        max_shift: images are shifted by up to so many pixels either way, on each axis.
+        black: ``(3,)``, what a pixel of zero becomes by normalisation.
+        pairs: of shifts that are drawn for each image.
+        seed: of the draws.
+        indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
     Raises:
-        VitrailError: there is no such mode, or the crops do not fit into the resized image.
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    limit = library.standard_shift(trained.recipe.data.image_size, max_shift)
-    mean, std = normalization(trained.info, trained.recipe.data.normalization)
-    measures: dict[str, Callable[..., library.Consistency]] = {
-        "zero": partial(
-            library.zero_padded_consistency, black=-torch.tensor(mean) / torch.tensor(std)
-        ),
-        "crop": library.crop_consistency,
-    }
-    values: dict[str, float] = {}
-    for mode in modes:
-        if mode not in measures:
-            raise VitrailError(f"there is no mode '{mode}'{did_you_mean(mode, measures)}")
-        margin = limit if mode == "crop" else 0
-        transform = eval_transform(trained.recipe, trained.info, margin=margin)
-        indices, _, batches = validation(trained, transform, batch_size, images)
-        found = measures[mode](
-            trained.model, batches, limit, pairs=pairs, seed=trained.seed, indices=indices
-        )
-        values |= {f"{mode}/{key}": value for key, value in found._asdict().items()}
-        values[f"{mode}/max_shift_pixels"] = limit
-    return values
+
+    def views(images: Tensor, uniform: Tensor) -> Iterator[Tensor]:
+        offsets = integers(uniform, 2 * max_shift) - max_shift
+        yield images
+        for offset in offsets.unbind(1):
+            yield zero_padded_shift(images, offset, black)
+
+    return _standard_consistency(model, batches, views, pairs, seed, indices)
 
 
-@passes(lambda given: 1 + min(given["side"] ** 2, given["shifts"] or inf))  # if all are kept
-def worst_shift(
-    trained: Trained, batch_size: int = 128, images: int | None = None, shifts: int | None = None
-) -> Values:
-    """Of how many images does the prediction stay under every circular shift, the worst included?
+def crop_consistency(
+    model: nn.Module,
+    batches: Batches,
+    max_shift: int,
+    *,
+    pairs: int = 1,
+    seed: int = 0,
+    indices: Iterable[int] | None = None,
+) -> Consistency:
+    """S-Cons on ImageNet: do predictions agree on two crops, which differ by a shift?
 
-    `batch_size` is that of the views, and `images` is as of `circular_consistency`. `shifts` says
-    how many are tried, drawn from all without repetition, the same for all images; None is all. An
-    image is done with at the first that changes its prediction.
+    Source: shift, Sec. 5.2; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019.
+
+    Args:
+        model: a classifier in evaluation mode, of images of ``S - max_shift`` pixels a side.
+        batches: images ``(B, 3, S, S)`` with labels ``(B,)``, out of which the crops are cut.
+        max_shift: in pixels; crops differ by up to so many either way, on each axis.
+        pairs: of crops that are drawn for each image.
+        seed: of the draws.
+        indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
     Returns:
-        ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
+        with ``top1`` of the central crops.
+
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    _, _, batches = validation(trained, None, batch_size, images)
-    found = library.worst_shift(
-        trained.model, batches, shifts, batch_size=batch_size, seed=trained.seed
-    )
-    return found._asdict()
+
+    def views(images: Tensor, uniform: Tensor) -> Iterator[Tensor]:
+        side = images.shape[-1] - max_shift
+        yield crop(images, torch.full((len(images), 2), max_shift // 2), side)
+        for corner in integers(uniform, max_shift).unbind(1):
+            yield crop(images, corner, side)
+
+    return _standard_consistency(model, batches, views, pairs, seed, indices)
 
 
-def _condition(values: Mapping[str, Any]) -> Condition:
-    known = [field.name for field in fields(Condition)]
-    for name in sorted(values.keys() - known):
-        raise VitrailError(
-            f"circular_consistency has no argument '{name}'{did_you_mean(name, known)}"
+def _standard_consistency(
+    model: nn.Module,
+    batches: Batches,
+    views: Callable[[Tensor, Tensor], Iterator[Tensor]],
+    pairs: int,
+    seed: int,
+    indices: Iterable[int] | None,
+) -> Consistency:
+    """Compare `views`, the first unshifted, of images and draws ``(B, 2 pairs, 2)`` from [0, 1)."""
+    tally = _Tally()
+    for own, images, labels in numbered(batches, model, indices):
+        uniform = draws(seed, "standard shift", own, 2 * pairs, 2)
+        unshifted, *shifted = (logits_of(model, view) for view in views(images, uniform))
+        tally.add(unshifted, labels, shifted)
+    return tally.result()
+
+
+def worst_shift(
+    model: nn.Module,
+    batches: Batches,
+    shifts: int | None = None,
+    *,
+    batch_size: int = 128,
+    seed: int = 0,
+) -> WorstShift:
+    """Of how many images does the prediction stay under every circular shift, the worst included?
+
+    An image is done with at the first shift that changes its prediction.
+
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``, which have no influence.
+        shifts: how many of the S^2 are tried, drawn without repetition, the same for all images;
+            None is all.
+        batch_size: of the shifted views.
+        seed: of the draw.
+
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
+    """
+    generator = torch.Generator().manual_seed(derive("worst shift", seed))
+    offsets = torch.empty(0, 2, dtype=torch.long)
+    kept = judged = 0
+    for _, images, _ in numbered(batches, model):
+        if not judged:
+            side = images.shape[-1]
+            order = torch.randperm(side**2, generator=generator)[:shifts]
+            offsets = torch.stack([order // side, order % side], dim=1)
+        expected, tried = logits_of(model, images).argmax(dim=1), 0
+        judged += len(images)
+        while len(images) and tried < len(offsets):
+            some = offsets[tried : tried + max(1, batch_size // len(images))]
+            views = circular_shift(
+                images.repeat(len(some), 1, 1, 1), some.repeat_interleave(len(images), dim=0)
+            )
+            same = logits_of(model, views).argmax(dim=1).view(len(some), -1) == expected
+            stays, tried = same.all(dim=0), tried + len(some)
+            images, expected = images[stays.to(images.device)], expected[stays]
+        kept += len(images)
+    return WorstShift(100 * kept / judged, judged, len(offsets))
+
+
+def standard_shift(side: int, max_shift: int = 32) -> int:
+    """Return a shift of images of `STANDARD_SIDE` pixels in pixels of an image of `side`.
+
+    It is the same part of the side, rounded down. The paper shifts by up to 32 pixels of 224.
+    """
+    return max_shift * side // STANDARD_SIDE
+
+
+def pixels(fraction: float, side: int) -> int:
+    """Return a length in image sides as whole pixels of an image of `side`."""
+    return round(fraction * side)
+
+
+class _Tally:
+    """Counts over batches."""
+
+    def __init__(self) -> None:
+        self.counts: Counter[str] = Counter()
+        self.difference = 0.0
+
+    def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
+        """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
+        correct = int((logits.argmax(dim=1) == labels).sum())
+        self.counts.update(images=len(labels), correct=correct)
+        for first, second in zip(views[::2], views[1::2], strict=True):
+            same = int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
+            bitwise = int((first == second).all(dim=1).sum())
+            self.counts.update(pairs=len(labels), same=same, bitwise=bitwise)
+            self.difference = max(self.difference, (first - second).abs().max().item())
+
+    def result(self) -> Consistency:
+        """Return what was counted in percent."""
+        images, pairs = self.counts["images"], self.counts["pairs"]
+        return Consistency(
+            top1=100 * self.counts["correct"] / images,
+            consistency=100 * self.counts["same"] / pairs,
+            bitwise=100 * self.counts["bitwise"] / pairs,
+            max_logit_difference=self.difference,
+            images=images,
+            pairs=pairs // images,
         )
-    return Condition(**values)

@@ -1,56 +1,119 @@
-"""Operations of the forward passes of architectures and of trained models."""
+"""Operations of a forward pass, in the papers' convention and in torch's.
+
+Most papers report what fvcore counts: a multiply-add is one operation, and so is an addition or a
+multiplication of two elements; other functions of an element have a conventional price
+(`ELEMENTWISE`, `REDUCTIONS`), and attention is the two products of its matrices, ``2 T^2 C``,
+without its softmax. torch counts two operations for a multiply-add and nothing else.
+
+The one idea: on the meta device nothing is computed or stored, so a model of any size is counted
+in seconds, and what has a price as a whole need not run. Those are attention and modules that have
+a method ``operations``: it gets what ``forward`` gets, and returns how many element-wise operations
+that counts as, however it is computed. Their output has the shape of their first argument.
+"""
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_map
+from torch.utils.flop_counter import FlopCounterMode, sdpa_flop_count
 
-from vitrail.measures.architecture import architectures
-from vitrail.measures.architecture import count as count_parameters
-from vitrail.measures.context import Context, Trained, Values, passes
-from vitrail.measures.lib_flops import count
+ELEMENTWISE = {
+    **dict.fromkeys(["add", "sub", "rsub", "mul", "div", "neg"], 1),
+    **dict.fromkeys(["sqrt", "rsqrt", "sigmoid"], 4),
+    **dict.fromkeys(["pow", "_softmax"], 5),
+    "gelu": 8,
+}
+"""Operations for each element of what a function of aten returns."""
 
+REDUCTIONS = {"sum": 1, "mean": 1, "var": 2, "native_batch_norm": 2}
+"""Operations for each element of what a function of aten is given."""
 
-def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Count the operations of `models`, fields of `Architecture` by label, on one image.
-
-    Source: octic, App. E.4.
-
-    Returns:
-        ``"<label>/..."`` with ``gmacs`` (the papers' convention, 10^9), ``gmacs_unfused`` (the same
-        where attention is written out, so that fvcore sees its softmax), ``gmacs_matmul``
-        (multiply-adds alone), ``gflops`` (two for each of those, as torch), ``parameters``,
-        ``millions``.
-
-    Raises:
-        VitrailError: a model does not exist or refuses its arguments.
-    """
-    values: dict[str, float] = {}
-    for label, architecture in architectures(models).items():
-        with torch.device("meta"):
-            model = architecture.build(context.seed).eval()
-            side = architecture.side(model)
-            found = count(model, torch.empty(1, 3, side, side))
-        values |= {
-            f"{label}/gmacs": found.macs / 1e9,
-            f"{label}/gmacs_unfused": (found.macs + found.attention) / 1e9,
-            f"{label}/gmacs_matmul": found.products / 1e9,
-            f"{label}/gflops": 2 * found.products / 1e9,
-        }
-        values |= {f"{label}/{unit}": number for unit, number in count_parameters(model).items()}
-    return values
+SOFTMAX = ELEMENTWISE["_softmax"]
 
 
-@passes(0)
-def flops_of_trained(trained: Trained) -> Values:
-    """Count the operations of a run's own model on one of its images (octic, Figure 1).
+@dataclass
+class Operations:
+    """What a forward pass takes."""
 
-    Returns:
-        ``gmacs``, in the papers' convention (10^9).
-    """
-    side = trained.recipe.data.image_size
-    model = copy.deepcopy(trained.model).to("meta")
-    return {"gmacs": count(model, torch.empty(1, 3, side, side, device="meta")).macs / 1e9}
+    products: int = 0  # multiply-adds of matrix products, convolutions and attention
+    elementwise: int = 0  # operations on elements
+    attention: int = 0  # what `elementwise` leaves out, the scaling of queries and the softmax
+
+    @property
+    def macs(self) -> int:
+        """Products and operations on elements, as fvcore counts a fused attention."""
+        return self.products + self.elementwise
+
+
+def count(model: nn.Module, *inputs: Tensor) -> Operations:
+    """Count a forward pass; model and inputs are on the meta device, the model is used up."""
+    found = Operations()
+    for module in model.modules():
+        if hasattr(module, "operations"):
+            module.forward = partial(_whole_module, module, found)
+    counter = FlopCounterMode(display=False, custom_mapping=PRICES)
+    with torch.no_grad(), _WholeAttention(found), counter:
+        model(*inputs)
+    counts = counter.get_flop_counts().get("Global", {})
+    found.elementwise += sum(counts[function] for function in counts if function in PRICES)
+    found.products += sum(counts[function] // 2 for function in counts if function not in PRICES)
+    return found
+
+
+def _whole_module(module: Any, found: Operations, x: Any, *others: Any, **named: Any) -> Any:
+    found.elementwise += module.operations(x, *others, **named)
+    return tree_map(torch.empty_like, x)
+
+
+class _WholeAttention(TorchFunctionMode):
+    """Prices attention before torch decomposes it into functions that depend on the device."""
+
+    def __init__(self, found: Operations) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        if function is not functional.scaled_dot_product_attention:
+            return function(*args, **(kwargs or {}))
+        query, key, value = args[:3]
+        self.found.products += sdpa_flop_count(query.shape, key.shape, value.shape) // 2
+        scores = query.shape[:-1].numel() * key.shape[-2]
+        self.found.attention += query.numel() + SOFTMAX * scores
+        return query.new_empty(*query.shape[:-1], value.shape[-1])
+
+
+def _of_output(price: int, *_: Any, out_shape: Sequence[int], **__: Any) -> int:
+    return price * math.prod(out_shape)
+
+
+def _of_input(price: int, shape: Sequence[int], *_: Any, **__: Any) -> int:
+    return price * math.prod(shape)
+
+
+def _layer_norm(shape: Sequence[int], _: Any, weight: Any, *__: Any, **___: Any) -> int:
+    """Fvcore's: the mean, the variance, and the affine transform if there is one."""
+    return (4 if weight is None else 5) * math.prod(shape)
+
+
+def _in_aten(name: str) -> list[Any]:
+    """A function of aten, and its version in place."""
+    both = (getattr(torch.ops.aten, version, None) for version in (name, f"{name}_"))
+    return [function for function in both if function is not None]
+
+
+PRICES: dict[Any, Callable[..., int]] = {
+    **dict.fromkeys(_in_aten("native_layer_norm"), _layer_norm),
+    **{each: partial(_of_output, n) for name, n in ELEMENTWISE.items() for each in _in_aten(name)},
+    **{each: partial(_of_input, n) for name, n in REDUCTIONS.items() for each in _in_aten(name)},
+}

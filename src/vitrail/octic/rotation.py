@@ -1,68 +1,103 @@
-"""The accuracy of trained models on turned images (octic, Sec. 4.1)."""
+"""The accuracy of a classifier on turned and mirrored images (octic, Sec. 4.1)."""
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.flops import flops_of_trained
-from vitrail.measures.validation import validation
-from vitrail.octic import lib_rotation as library
-from vitrail.octic.group import ELEMENTS
-from vitrail.octic.views import WAYS, GroupAverage
-from vitrail.scores import BY_IMAGE, pack
+import torch
+from torch import Tensor, nn
+
+from vitrail.measures.accuracy import hits
+from vitrail.measures.outputs import Batches, logits_of, numbered
+from vitrail.octic.group import ELEMENTS, transform
+from vitrail.seeding import derive
+
+EQUAL_RTOL = 1e-4  # logits closer than this part of the image's largest count as equal
 
 
-@passes(2)
-def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Turn every validation image by a random multiple of 90 degrees (Table 2, "OOD Rot.").
+class RotatedAccuracy(NamedTuple):
+    """What a classifier makes of N images, and of the same images turned by quarters."""
+
+    right: Tensor  # (N, 2) bool: top-1 and top-5, upright
+    right_rotated: Tensor  # (N, 2) bool, turned
+    equal: Tensor  # (N,) bool: whether all logits stay within `EQUAL_RTOL`
+    max_logit_difference: float
+
+    @property
+    def top1(self) -> float:
+        """Top-1 accuracy on upright images in percent."""
+        return 100 * self.right[:, 0].double().mean().item()
+
+    @property
+    def rotated_top1(self) -> float:
+        """Top-1 accuracy on turned images in percent."""
+        return 100 * self.right_rotated[:, 0].double().mean().item()
+
+
+class Views(NamedTuple):
+    """What a model makes of the eight views of N images: turned by quarters, mirrored or both."""
+
+    kept: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is that of the upright
+    right: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is the label
+    equal: Tensor  # (N,): whether all logits of all views stay within `EQUAL_RTOL`
+
+
+def rotated_accuracy(
+    model: nn.Module, batches: Batches, *, seed: int = 0, indices: Iterable[int] | None = None
+) -> RotatedAccuracy:
+    """Turn every image by a random multiple of 90 degrees (octic, Table 2, "OOD Rot.").
 
     Source: octic, Sec. 4.1.
 
-    The turn depends on the image's index alone. Of the validation split `images` are judged, spread
-    evenly; None is all.
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``.
+        seed: of the turns; a quarter of the images is not turned at all.
+        indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
-    Returns:
-        ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
-        points, ``equal`` (percent of images whose logits stay within
-        `vitrail.octic.lib_rotation.EQUAL_RTOL`; a quarter is not turned at all),
-        ``max_logit_difference`` and ``images``; ``top1`` and ``change`` also by image.
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    indices, _, batches = validation(trained, None, batch_size, images)
-    found = library.rotated_accuracy(trained.model, batches, seed=trained.seed, indices=indices)
-    right, right_turned = found.right, found.right_rotated
-    total = len(right)
-    top1, top5 = 100 * right.sum(dim=0) / total
-    rotated_top1, rotated_top5 = 100 * right_turned.sum(dim=0) / total
-    changed = right_turned[:, 0].int() - right[:, 0].int()
-    return {
-        "top1": top1.item(),
-        "top5": top5.item(),
-        "rotated/top1": rotated_top1.item(),
-        "rotated/top5": rotated_top5.item(),
-        "change": (rotated_top1 - top1).item(),
-        "equal": 100 * int(found.equal.sum()) / total,
-        "max_logit_difference": found.max_logit_difference,
-        "images": total,
-        f"top1{BY_IMAGE}": pack(right[:, 0].tolist()),
-        f"change{BY_IMAGE}": pack(changed.tolist()),
-    }
+    upright, rotated, equal = list[Tensor](), list[Tensor](), list[Tensor]()
+    difference = 0.0
+    for own, images, labels in numbered(batches, model, indices):
+        before = logits_of(model, images)
+        after = logits_of(model, turned(images, [quarter_turns(seed, index) for index in own]))
+        upright.append(hits(before, labels))
+        rotated.append(hits(after, labels))
+        changes = (after - before).abs().amax(1)
+        equal.append(changes <= EQUAL_RTOL * before.abs().amax(1))
+        difference = max(difference, changes.max().item())
+    return RotatedAccuracy(torch.cat(upright), torch.cat(rotated), torch.cat(equal), difference)
 
 
-@passes(2 * len(ELEMENTS) * len(WAYS))
-def accuracy_of_views(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Measure a trained classifier that sees eight views of each image as `rotated_accuracy` does.
+def eight_views(model: nn.Module, batches: Batches) -> Views:
+    """Show a classifier all eight views of each image (octic, Sec. 4.1 draws one of four turns).
 
-    Arguments are those of `rotated_accuracy`.
+    Args:
+        model: a classifier in evaluation mode.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``.
 
-    Returns:
-        of each of `vitrail.octic.views.WAYS` what `rotated_accuracy` and `flops_of_trained` return,
-        as ``"<mean|surest>/<key>"``.
+    Raises:
+        VitrailError: the model has fewer than two classes, or a logit is not finite.
     """
-    values: dict[str, Any] = {}
-    for name, combine in WAYS.items():
-        viewed = replace(trained, model=GroupAverage(trained.model, combine))
-        found = {**rotated_accuracy(viewed, batch_size, images), **flops_of_trained(viewed)}
-        values |= {f"{name}/{key}": value for key, value in found.items()}
-    return values
+    kept, right, equal = list[Tensor](), list[Tensor](), list[Tensor]()
+    for _, images, labels in numbered(batches, model):
+        upright = logits_of(model, images)
+        logits = torch.stack([logits_of(model, transform(images, name)) for name in ELEMENTS])
+        kept.append(logits.argmax(dim=2) == upright.argmax(dim=1))  # (8, B)
+        right.append(logits.argmax(dim=2) == labels)
+        changes = (logits - upright).abs().amax(dim=2)
+        equal.append((changes <= EQUAL_RTOL * upright.abs().amax(dim=1)).all(dim=0))
+    return Views(torch.cat(kept, dim=1), torch.cat(right, dim=1), torch.cat(equal))
+
+
+def quarter_turns(seed: int, index: int) -> int:
+    """Draw 0 to 3 for the image of this index."""
+    return derive("quarter turns", seed, index) % 4
+
+
+def turned(images: Tensor, turns: Sequence[int]) -> Tensor:
+    """Turn each of ``(B, C, S, S)`` anticlockwise by its number of quarters."""
+    return torch.stack([image.rot90(k, (-2, -1)) for image, k in zip(images, turns, strict=True)])

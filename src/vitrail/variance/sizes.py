@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, first_line
-from vitrail.measures.lib_accuracy import hits
+from vitrail.measures.accuracy import hits
 from vitrail.measures.outputs import Batches, logits_of, out_of_memory
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed, sharing_weights
 

@@ -11,8 +11,8 @@ from replication.claims.comparison import compare, read_cells
 from replication.claims.judge import Side, adjusted, evaluate, uncertainty
 from replication.config.claims import Claim
 from replication.config.tuning import Standing
+from replication.measures.scores import pack, unpack
 from vitrail.errors import VitrailError
-from vitrail.scores import pack, unpack
 
 CLAIM = {
     "id": "better",

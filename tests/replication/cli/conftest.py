@@ -55,8 +55,8 @@ SMOKE = {
 }
 ARTIFACTS = {
     "measures": {
-        "accuracy": {"function": "vitrail.measures.accuracy:accuracy", "on": "run"},
-        "facts": {"function": "vitrail.measures.architecture:count"},
+        "accuracy": {"function": "replication.measures.accuracy:accuracy", "on": "run"},
+        "facts": {"function": "replication.measures.architecture:count"},
     },
     "artifacts": {
         "table1": {

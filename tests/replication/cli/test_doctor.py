@@ -9,8 +9,8 @@ from replication.cluster.partitions import PARTITIONS
 from replication.config.datasets import load_registry
 from replication.config.schema import as_yaml, read_yaml
 from replication.datasets.miniature import write_miniature
+from replication.images.opening import SPLITS, build
 from tests.conftest import rows_of
-from vitrail.images.opening import SPLITS, build
 
 
 @pytest.fixture

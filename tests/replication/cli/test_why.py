@@ -49,7 +49,7 @@ def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, ma
     assert measured["std"] == pytest.approx(1.0)
     assert measured["verdict"] == "not_comparable"
     measurement = told["measurement"]
-    assert measurement["function"] == "vitrail.measures.accuracy:accuracy"
+    assert measurement["function"] == "replication.measures.accuracy:accuracy"
     assert (measurement["key"], measurement["seeds"]) == ("top1", [0, 1, 2])
     assert (measurement["record"], measurement["sha256"]) == (str(path), record.sha256)
     assert measurement["code"] == record.outcome["code"]

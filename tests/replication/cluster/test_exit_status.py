@@ -17,8 +17,8 @@ from replication.cluster.exit_status import (
     explained,
 )
 from replication.plan.catalog import load_catalog
+from replication.training.model_factory import torch_device
 from vitrail.errors import VitrailError, os_errors
-from vitrail.factory import torch_device
 
 HOLD = """
 import sys

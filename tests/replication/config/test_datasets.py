@@ -66,7 +66,8 @@ def test_everything_but_the_registry_works_without_the_workflows_packages():
     code = (
         "import sys\n"
         "for name in ('pydantic', 'snakemake'): sys.modules[name] = None\n"
-        "import vitrail.images.loading, replication.datasets.miniature, vitrail.images.photos\n"
+        "import replication.images.loading, replication.images.photos\n"
+        "import replication.datasets.miniature\n"
         "import replication.datasets.folders, replication.datasets.arrays\n"
         "import replication.datasets.positions, replication.datasets.segmentation\n"
         "import replication.datasets.scenes\n"

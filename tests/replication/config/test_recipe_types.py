@@ -102,4 +102,4 @@ def test_no_number_depends_on_the_modules_of_fields():
     assert not any(counts(kind.__module__) for kind in KINDS.values())
     assert not counts("replication.papers.template.recipe")
     assert counts("replication.training.objective")
-    assert counts("vitrail.images.counting")
+    assert counts("replication.counting")

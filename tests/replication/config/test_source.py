@@ -2,12 +2,14 @@
 
 import pytest
 
+from replication.config.functions import import_function
 from vitrail.errors import VitrailError
-from vitrail.naming import import_function
 
 
 def test_a_function_is_found_by_name():
-    assert import_function("vitrail.naming:import_function", "here") is import_function
+    assert (
+        import_function("replication.config.functions:import_function", "here") is import_function
+    )
 
 
 @pytest.mark.parametrize("name", ["vitrail.nowhere:f", "vitrail.errors:f", "vitrail.errors"])

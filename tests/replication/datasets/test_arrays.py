@@ -10,8 +10,8 @@ from PIL import Image
 from replication.datasets.arrays import scans
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
 
 PIXELS = bytes(range(256)) * 12
 # The official files' own bytes but for their content: Python 2's pickle of one image, labelled 5.

@@ -13,8 +13,8 @@ from replication.config.datasets import RemoteFile
 from replication.datasets import fetch as fetching
 from replication.datasets.fetch import fetch
 from replication.datasets.miniature import write_miniature
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
 
 
 @pytest.fixture

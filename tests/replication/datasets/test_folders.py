@@ -9,10 +9,10 @@ from PIL import Image, PngImagePlugin
 from replication.datasets.folders import BLOOD
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
+from replication.images.decoding import read_mask
+from replication.images.opening import build
 from vitrail.errors import VitrailError
 from vitrail.image_files import read_image
-from vitrail.images.decoding import read_mask
-from vitrail.images.opening import build
 
 VARIANTS = 300
 CHUNKS = (b"IHDR", b"PLTE", b"tRNS", b"gAMA", b"iCCP", b"tEXt", b"zTXt", b"iTXt", b"pHYs", b"IDAT")

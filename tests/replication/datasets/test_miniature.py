@@ -9,8 +9,8 @@ from replication.datasets.fetch import fetch
 from replication.datasets.miniature import WRITERS, write_miniature
 from replication.datasets.placed_images import DEPENDENT
 from replication.datasets.verify import verify
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
 
 ON_DISK = [
     *("cifar10", "cifar100", "svhn", "eurosat", "flowers102", "flower-data"),

@@ -6,8 +6,8 @@ from PIL import Image
 
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import check_layout, verify
+from replication.images.opening import build, stratified_split, stream
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build, stratified_split, stream
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from replication.datasets.arrays import Digits, cifar10
 from replication.datasets.miniature import write_miniature
 from replication.datasets.placed_images import DEPENDENT, ORIGINALS, in_corners, original_of
 from replication.datasets.verify import verify
+from replication.images.loading import TrainingSamples
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.loading import TrainingSamples
-from vitrail.images.opening import build
 
 SPLITS = ("train", "val")
 NOWHERE = Path("nowhere")

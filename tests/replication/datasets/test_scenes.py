@@ -5,8 +5,8 @@ import pytest
 
 from replication.datasets import scenes
 from replication.datasets.arrays import Digits
-from vitrail.images.decoding import IGNORED
-from vitrail.images.opening import SPLITS, build
+from replication.images.decoding import IGNORED
+from replication.images.opening import SPLITS, build
 
 
 @pytest.fixture(scope="module")

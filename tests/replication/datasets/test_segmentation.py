@@ -14,8 +14,8 @@ from replication.datasets.fetch import fetch
 from replication.datasets.miniature import write_miniature
 from replication.datasets.segmentation import MaskedImages
 from replication.datasets.verify import verify
+from replication.images.opening import build
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
 
 MASKED = ["ade20k", "cityscapes", "loveda"]
 MMSEG = {"ade20k": ADE20KDataset, "cityscapes": CityscapesDataset, "loveda": LoveDADataset}

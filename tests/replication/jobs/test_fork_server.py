@@ -74,7 +74,7 @@ def nodes(folder, registry):
         **common,
         name="accuracy",
         output=folder / "tiny" / "measurements" / "accuracy.json",
-        function="vitrail.measures.accuracy:accuracy",
+        function="replication.measures.accuracy:accuracy",
         run=TrainedRun(
             name="tiny", recipe_hash=RECIPE.hash, folder=record.parent, records={0: record}
         ),

@@ -5,22 +5,23 @@ import shutil
 
 import pytest
 
+from replication.config.functions import import_function
+from replication.config.recipe import TimmTraining
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.config.recipes.self_supervision import SelfSupervisionRecipe
+from replication.context import Context, Described, Trained
 from replication.jobs import measure as taking
 from replication.jobs.measure import subject, take
+from replication.measures.kept import kept_path
 from replication.plan.catalog import load_catalog
 from replication.plan.code_digest import Code, measurement_code
 from replication.records.nodes import read_node
 from replication.records.record import complete, read_record
 from replication.training.model import save_weights
+from replication.training.model_factory import build_model
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
 from vitrail.files import sha256
-from vitrail.measures.context import Context, Described, Trained
-from vitrail.measures.kept import kept_path
-from vitrail.naming import import_function
-from vitrail.recipes import DINOv2Recipe, ViewRecipe
 
 
 @pytest.fixture
@@ -98,19 +99,17 @@ def test_a_measure_of_segmenters_is_not_given_a_classifier(trained, monkeypatch)
         take(trained)
 
 
-def test_a_measure_of_the_library_is_given_recipes_with_the_attributes_that_it_declares(
-    trained, monkeypatch
-):
-    def of_backbones(trained: "Trained[DINOv2Recipe]"):
+def test_a_measure_is_given_the_kind_of_recipe_that_it_names(trained, monkeypatch):
+    def of_backbones(trained: "Trained[SelfSupervisionRecipe]"):
         return {}
 
-    def of_views(trained: "Trained[ViewRecipe]"):
+    def of_timm(trained: "Trained[TimmTraining]"):
         return {"top1": 1.0}
 
     monkeypatch.setattr(taking, "import_function", lambda *_: of_backbones)
-    with pytest.raises(VitrailError, match=r"measures a DINOv2Recipe and .* on a Classification"):
+    with pytest.raises(VitrailError, match=r"measures a SelfSupervisionRecipe and .* Classific"):
         take(trained)
-    monkeypatch.setattr(taking, "import_function", lambda *_: of_views)
+    monkeypatch.setattr(taking, "import_function", lambda *_: of_timm)
     assert take(trained)["values"]["0"] == {"top1": 1.0}
 
 

@@ -14,8 +14,8 @@ from replication.jobs.run_weights import starting_weights
 from replication.plan.catalog import load_catalog
 from replication.records.record import complete, read_record
 from replication.training.model import save_weights
+from replication.training.model_factory import build_model
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
 from vitrail.files import sha256
 
 ROOTS = ("runs_root", "data_root")

@@ -6,10 +6,10 @@ import pytest
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.tuning import FLOORS, Trial, setting_of, world_of
 from replication.datasets.arrays import scans
+from replication.images.opening import SPLITS, build, holding_out
+from replication.images.photos import tiles
 from replication.jobs.trials import divided, take_floors, take_trial
 from replication.measures.pixel_baselines import mask_floors
-from vitrail.images.opening import SPLITS, build, holding_out
-from vitrail.images.photos import tiles
 
 RECIPE = {
     "model": {

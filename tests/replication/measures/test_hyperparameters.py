@@ -7,9 +7,9 @@ import pytest
 from replication.config.datasets import load_registry
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.schema import merge, parse
+from replication.context import Described
 from replication.measures.hyperparameters import hyperparameters
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described
 
 DEIT_III = {
     "model": {

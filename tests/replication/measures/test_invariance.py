@@ -6,12 +6,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from replication.context import Context
 from replication.measures.invariance import logits_under
 from replication.papers.shift.measures import invariance
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context
 from vitrail.measures.equivariance import Group
-from vitrail.measures.lib_invariance import change_under
+from vitrail.measures.invariance import change_under
 
 SMALL = {"img_size": 32, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
 SWIN = "swin_tiny_patch4_window7_224"

@@ -6,6 +6,8 @@ import pytest
 import torch
 from torch import nn
 
+from replication.context import Context
+from replication.measures.architecture import Architecture
 from replication.measures.live_tensors import (
     BLOCK,
     FusedAttention,
@@ -14,8 +16,6 @@ from replication.measures.live_tensors import (
     live_tensors,
 )
 from replication.measures.memory import MIB, run
-from vitrail.measures.architecture import Architecture
-from vitrail.measures.context import Context
 
 NARROW = {"embed_dim": 64, "depth": 2, "num_heads": 2, "img_size": 64}
 VIT = {"name": "vit_small_patch16_224", "args": NARROW, "image_size": 64}

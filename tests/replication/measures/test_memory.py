@@ -8,11 +8,11 @@ import pytest
 import torch
 from torch import nn
 
+from replication.context import Context
 from replication.measures import memory as module
+from replication.measures.architecture import Architecture
 from replication.measures.memory import MIB, memory, run
 from vitrail.errors import VitrailError
-from vitrail.measures.architecture import Architecture
-from vitrail.measures.context import Context
 
 VIT = {"name": "vit_small_patch16_224", "args": {"img_size": 32}, "image_size": 32}
 

@@ -8,10 +8,10 @@ from torchvision.transforms import CenterCrop, Compose, GaussianBlur, Resize
 from replication.config.datasets import load_registry
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.schema import parse
+from replication.context import Described
 from replication.measures import preprocessing as module
 from replication.measures.preprocessing import describe, preprocessing
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described
 
 
 @pytest.fixture

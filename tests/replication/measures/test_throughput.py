@@ -3,10 +3,10 @@
 import pytest
 import torch
 
+from replication.context import Context
 from replication.measures import throughput as module
 from replication.measures.throughput import elapsed, every_one_compiled, throughput, time_in_turns
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context
 
 
 def vit(**args):

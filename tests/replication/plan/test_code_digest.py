@@ -8,6 +8,7 @@ import sys
 import grimp
 import pytest
 
+from replication.config.functions import OURS
 from replication.config.recipe_types import RECIPES
 from replication.plan import code_digest as code
 from replication.plan.catalog import load_catalog
@@ -15,7 +16,6 @@ from replication.plan.code_digest import closure, measurement_code, registering_
 from replication.plan.module_digest import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
-from vitrail.naming import OURS
 
 CONSISTENCIES = (
     *("circular_consistency", "standard_consistency"),
@@ -133,7 +133,6 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
         "replication.datasets.published_weights",  # fetches published weights
         "vitrail.__main__",
         "replication.measures.pixel_baselines",  # judges pixels before a search
-        "vitrail.recipes",  # types, imported for the type checker alone
         "vitrail.segmentation.tools",
         "vitrail.style",  # of figures
     }
@@ -196,7 +195,7 @@ print(json.dumps([name for name in sys.modules if name.startswith(("vitrail.", "
 @pytest.mark.parametrize(
     "module",
     [
-        "vitrail.measures.consistency",
+        "replication.measures.consistency",
         "replication.papers.variance.measures",
         "replication.papers.octic.measures",
     ],
@@ -229,7 +228,7 @@ def test_every_registered_model_and_type_is_found_where_it_is_registered():
 
 
 def test_a_model_of_a_hub_may_be_any_of_ours():
-    function = "vitrail.measures.accuracy:accuracy"
+    function = "replication.measures.accuracy:accuracy"
     found = measurement_code(function, {"model": "local-dir:runs/mine"}, None, ()).modules
     assert {"vitrail.octic.vit", "vitrail.shift.swin_sizes", "vitrail.position.vit"} <= found
     plain = measurement_code(function, {"model": "vit_tiny_patch16_224"}, None, ())
@@ -239,11 +238,11 @@ def test_a_model_of_a_hub_may_be_any_of_ours():
 @pytest.mark.parametrize(
     ("function", "arguments", "sentence"),
     [
-        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'vitrail.measures.accuracy'?"),
+        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'replication.measures.accuracy'?"),
         ("os.path:join", (), "there is no module 'os.path' in src/"),
-        ("vitrail.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
-        ("vitrail.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
-        ("vitrail.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
+        ("replication.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
+        ("replication.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
+        ("replication.measures.accuracy:accuracy", ["trained"], "takes no argument 'trained'"),
         ("vitrail.files:sha256", (), "a change of 'vitrail.files' would make nothing due"),
     ],
 )

@@ -120,7 +120,11 @@ def catalog(root):
 IDLE = [
     ("src/vitrail/errors.py", "did you mean '{", "do you mean '{"),  # suggestion
     ("src/vitrail/files.py", "cannot lock {path}", "no lock of {path}"),  # lock
-    ("src/vitrail/factory.py", "there is no model '{", "no model '{"),  # message of raise
+    (
+        "src/replication/training/model_factory.py",
+        "there is no model '{",
+        "no model '{",
+    ),  # message of raise
     (
         "src/vitrail/shift/polyphase.py",
         '"""Return the place of the maximum of',
@@ -192,9 +196,9 @@ def test_nothing_is_due_and_no_run_is_older_than_its_code(after):
 
 
 MOVED = {
-    "vitrail.measures.consistency": "vitrail.shift.steadiness",  # measures
+    "replication.measures.consistency": "vitrail.shift.steadiness",  # measures
     "replication.papers.shift.figures": "vitrail.shift.drawings",  # draws
-    "vitrail.images.transforms": "vitrail.measures.views",  # is imported by most
+    "replication.images.transforms": "vitrail.measures.views",  # is imported by most
     "vitrail.position.vit": "vitrail.position.embedded",  # registers models
     "vitrail.errors": "vitrail.mistakes",  # does not count
     "replication.datasets.arrays": "replication.training.archives",  # opens datasets
@@ -350,7 +354,11 @@ LOOKING = {
     *(f"vitrail.measures.{name}" for name in ("accuracy", "consistency", "fractional")),
     "replication.measures.preprocessing",
     *("replication.papers.octic.dinov2.probes", "replication.papers.octic.dinov2.patch_probes"),
-    *("vitrail.octic.rotation", "vitrail.octic.views", "replication.papers.variance.measures"),
+    *(
+        "replication.papers.octic.rotation",
+        "vitrail.octic.views",
+        "replication.papers.variance.measures",
+    ),
     *(f"replication.papers.position.{name}" for name in ("features", "measures", "probe")),
     *(f"replication.papers.shift.{name}" for name in ("illustrations", "jumps", "position_limits")),
     # The transforms of a training are among its hyperparameters.
@@ -361,7 +369,7 @@ LOOKING = {
 
 def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
     changed = after(
-        "src/vitrail/images/transforms.py", "crop.size = (size + margin,", "crop.size = (size,"
+        "src/replication/images/transforms.py", "crop.size = (size + margin,", "crop.size = (size,"
     )
     due = of_measurements(
         catalog, lambda measurement: measurement.function.partition(":")[0] in LOOKING

@@ -8,7 +8,10 @@ import pytest
 import torch
 from timm.layers import PatchEmbed
 
+from replication.config.functions import import_function
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.context import Trained
+from replication.images.opening import build
 from replication.plan.catalog import load_catalog
 from replication.pricing.cost import (
     Costs,
@@ -18,27 +21,24 @@ from replication.pricing.cost import (
     load_devices,
     passes_of,
 )
+from replication.training.model_factory import build_model
 from tests.conftest import catalog_of
-from vitrail.factory import build_model
-from vitrail.images.opening import build
-from vitrail.measures.context import Trained
-from vitrail.naming import import_function
 
 COUNTED = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
 IMAGES = 6
 BYTES = {"fp32": 4, "fp16": 2, "bf16": 2}
 TEST_SIZES = {"trained_at": 8, "mode": "bicubic", "antialias": False, "batch_size": 4}
 ARGUMENTS = [
-    ("vitrail.measures.accuracy:accuracy", {}),
-    ("vitrail.octic.rotation:rotated_accuracy", {}),
-    ("vitrail.measures.consistency:circular_consistency", {}),
-    ("vitrail.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
+    ("replication.measures.accuracy:accuracy", {}),
+    ("replication.papers.octic.rotation:rotated_accuracy", {}),
+    ("replication.measures.consistency:circular_consistency", {}),
+    ("replication.measures.consistency:circular_consistency", {"pairs": 3, "max_offset": 0.5}),
     (
-        "vitrail.measures.consistency:circular_consistency",
+        "replication.measures.consistency:circular_consistency",
         {"conditions": {"far": {}, "near": {"max_offset": 0.1}, "flipped": {"flip": "vertical"}}},
     ),
-    ("vitrail.measures.consistency:standard_consistency", {"max_shift": 32}),
-    ("vitrail.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
+    ("replication.measures.consistency:standard_consistency", {"max_shift": 32}),
+    ("replication.measures.consistency:standard_consistency", {"modes": ["zero"], "pairs": 2}),
     ("replication.papers.position.measures:position_bias", {"permutations": 2}),
     ("replication.papers.position.measures:position_bias", {}),
     (
@@ -51,8 +51,8 @@ ARGUMENTS = [
             "reference": 4,
         },
     ),
-    ("vitrail.measures.consistency:worst_shift", {"shifts": 3}),
-    ("vitrail.measures.consistency:worst_shift", {}),
+    ("replication.measures.consistency:worst_shift", {"shifts": 3}),
+    ("replication.measures.consistency:worst_shift", {}),
     (
         "replication.papers.variance.measures:rescaling",
         {"sizes": [8, 12, 16], "skipped": [12], **TEST_SIZES},
@@ -246,4 +246,4 @@ def test_published_weights_are_priced_in_hours_of_evaluation(monkeypatch, vitrai
 
 
 def test_a_number_of_passes_may_be_computed():
-    assert passes_of("vitrail.octic.rotation:accuracy_of_views", {}) == {1: 32}
+    assert passes_of("replication.papers.octic.rotation:accuracy_of_views", {}) == {1: 32}

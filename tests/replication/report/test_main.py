@@ -8,6 +8,7 @@ import pytest
 
 import vitrail
 from replication.config.schema import as_yaml, read_yaml
+from replication.measures.scores import pack
 from replication.plan.catalog import load_catalog
 from replication.records.nodes import read_node
 from replication.records.record import complete, read_record
@@ -16,7 +17,6 @@ from replication.report.page import as_markdown
 from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
-from vitrail.scores import pack
 
 DEVICE = "cpu: a processor, 1 thread"
 

@@ -4,9 +4,9 @@ import pytest
 
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.training.engine import builder_of, engine_of
+from replication.training.model_factory import build_model
 from replication.training.run import train
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
 
 
 def test_a_classifier_is_trained_by_our_own_loop(recipe):

@@ -7,8 +7,8 @@ from safetensors.torch import load_file, save_file
 from replication.config.weights import PublishedWeights
 from replication.datasets.published_weights import fetch
 from replication.training.model import build_from, load_weights, save_weights
+from replication.training.model_factory import build_model, build_pretrained, check_image_size
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model, build_pretrained, check_image_size
 
 CPU = torch.device("cpu")
 

@@ -3,9 +3,9 @@ import math
 import pytest
 import torch
 
+from replication.training.model_factory import build_model
 from replication.training.optimizer import build_optimizer, build_scheduler
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
 
 
 def names_by_decay(model, optimizer) -> dict[str, float]:

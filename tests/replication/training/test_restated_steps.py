@@ -11,11 +11,11 @@ import pytest
 import torch
 from torch.nn import functional
 
+from replication.images.loading import MicroBatch
 from replication.plan.catalog import load_catalog
 from replication.training.distributed import Team
+from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
-from vitrail.factory import build_model
-from vitrail.images.loading import MicroBatch
 
 STEPS, CLASSES, SIDE, SIZE, MICRO = 10, 5, 16, 6, 2
 SMALL = {

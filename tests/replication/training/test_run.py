@@ -20,11 +20,11 @@ from replication.training import run as loop
 from replication.training import run_folder
 from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
+from replication.training.model_factory import build_model
 from replication.training.run import train
 from replication.training.run_folder import read_finished
 from replication.training.step import ClassifierTrainer
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
 from vitrail.files import sha256
 
 
@@ -371,8 +371,8 @@ from replication.training.engine import TrainingRun
 from replication.training.run import train
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.datasets import DatasetInfo
-from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import EvaluationSamples
+from replication.images.keeping import KeptSamples
+from replication.images.loading import EvaluationSamples
 
 def in_workers(samples, method, failure):
     fetch = getattr(samples, method)

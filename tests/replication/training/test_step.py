@@ -4,13 +4,13 @@ import pytest
 import torch
 from torch import nn
 
+from replication.images.loading import MicroBatch, TrainingSamples, micro_batches
+from replication.images.opening import build
+from replication.images.transforms import train_transform
 from replication.training.distributed import Team
+from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
-from vitrail.images.loading import MicroBatch, TrainingSamples, micro_batches
-from vitrail.images.opening import build
-from vitrail.images.transforms import train_transform
 from vitrail.seeding import seed_everything
 
 CPU = Team(rank=0, world=1, device=torch.device("cpu"))

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.config.recipe import Model
+from replication.context import Trained
+from replication.measures.accuracy import accuracy
 from replication.training.model import load_weights
+from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
 from replication.training.validation import is_due
-from vitrail.factory import build_model
-from vitrail.measures.accuracy import accuracy
-from vitrail.measures.context import Trained
-from vitrail.measures.lib_accuracy import hits
+from vitrail.measures.accuracy import hits
 
 MODELS = {
     "transformer with random depth and an average": {},

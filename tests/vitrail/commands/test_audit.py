@@ -13,11 +13,11 @@ from PIL import Image
 from timm.data import create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
+from replication.images.photos import photo_crops
 from vitrail.commands import audit_parts, inputs
 from vitrail.commands.audit_parts import KEPT, PARTS
 from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
-from vitrail.images.photos import photo_crops
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.sweep import position_shap
 from vitrail.variance import sizes

@@ -9,8 +9,8 @@ import torch
 from replication.papers.shift.position_limits import constructed
 from tests.vitrail.shift.devices import NoFloat64
 from vitrail.extensions import harmonic
+from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 from vitrail.extensions.harmonic import HarmonicSwin, HarmonicViT, position, recentred, strength
-from vitrail.images.fractional import band_limited, fourier_shift
 from vitrail.shift import polyphase
 from vitrail.shift.torus import roll_image
 

@@ -7,10 +7,10 @@ from torch import nn
 from torch.nn import functional
 from torch.utils.flop_counter import FlopCounterMode
 
+from replication.context import Context
+from replication.measures.flops import flops, flops_of_trained
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context
-from vitrail.measures.flops import flops, flops_of_trained
-from vitrail.measures.lib_flops import Operations, count
+from vitrail.measures.flops import Operations, count
 
 T, C, HEADS = 5, 16, 2
 

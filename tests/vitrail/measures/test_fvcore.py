@@ -12,7 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import vitrail.models  # noqa: F401
-from vitrail.measures.lib_flops import count
+from vitrail.measures.flops import count
 from vitrail.octic.flip import FlipLayerNorm
 from vitrail.octic.group import SCALE, fourier, inverse_fourier
 from vitrail.octic.layers import OcticGELU, OcticLayerNorm

@@ -5,15 +5,15 @@ import torch
 from torch import nn
 
 from vitrail.errors import VitrailError
-from vitrail.measures.lib_accuracy import accuracy
-from vitrail.measures.lib_consistency import (
+from vitrail.measures.accuracy import accuracy
+from vitrail.measures.consistency import (
     circular_consistency,
     crop_consistency,
     worst_shift,
     zero_padded_consistency,
 )
 from vitrail.measures.outputs import numbered, out_of_memory
-from vitrail.octic.lib_rotation import eight_views, rotated_accuracy
+from vitrail.octic.rotation import eight_views, rotated_accuracy
 from vitrail.octic.views import GroupAverage, most_confident_view
 from vitrail.variance.sizes import right_at_size
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.vitrail.measures.conftest import trained_on_digits
+from tests.replication.trained_on_digits import trained_on_digits
 from vitrail.octic.group import ELEMENTS
 
 __all__ = ["trained_on_digits"]

@@ -6,11 +6,11 @@ import torch
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from replication.measures.scores import BY_IMAGE, unpack
+from replication.papers.octic.rotation import rotated_accuracy
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.lib_rotation import eight_views, quarter_turns, turned
-from vitrail.octic.lib_rotation import rotated_accuracy as of_model
-from vitrail.octic.rotation import rotated_accuracy
-from vitrail.scores import BY_IMAGE, unpack
+from vitrail.octic.rotation import eight_views, quarter_turns, turned
+from vitrail.octic.rotation import rotated_accuracy as of_model
 
 
 class Corner(nn.Module):

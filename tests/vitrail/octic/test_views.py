@@ -5,16 +5,16 @@ import timm
 import torch
 from torch import nn
 
+from replication.measures.scores import BY_IMAGE, unpack
+from replication.papers.octic.rotation import accuracy_of_views, rotated_accuracy
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.rotation import accuracy_of_views, rotated_accuracy
 from vitrail.octic.views import (
     WAYS,
     GroupAverage,
     mean_of_views,
     most_confident_view,
 )
-from vitrail.scores import BY_IMAGE, unpack
 
 
 @pytest.fixture

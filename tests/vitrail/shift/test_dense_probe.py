@@ -25,7 +25,7 @@ from torch.nn import functional
 import vitrail.models  # noqa: F401
 from replication.datasets.arrays import Digits
 from replication.datasets.scenes import CLASSES, compose
-from vitrail.images.opening import stream
+from replication.images.opening import stream
 from vitrail.shift.torus import roll_image
 
 SIDE, SEEDS = 64, 5

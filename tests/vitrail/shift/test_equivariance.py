@@ -8,10 +8,10 @@ from timm.utils import ModelEmaV3
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from replication.images.photos import photo_centre
 from tests.exporting import exported, in_onnx
 from tests.vitrail.shift.devices import NoFloat64, RoundsByPlace
 from vitrail.errors import VitrailError
-from vitrail.images.photos import photo_centre
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.equivariance import FAMILIES, invariance_error, make_shift_equivariant

@@ -5,8 +5,8 @@ import timm
 import torch
 
 import vitrail.models  # noqa: F401
+from replication.images.photos import photo_centre
 from tests.vitrail.shift.test_tokenization import TOKENIZERS, image, tokenizer
-from vitrail.images.photos import photo_centre
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.correlation import correlation_energies, dense_energies

@@ -2,5 +2,5 @@
 
 Each has, by construction, the property that a paper's claims are about, and is made from a fixed
 seed. One module for each paper composes its own, of `replication.datasets.arrays.scans` and tiles
-of `vitrail.images.photos`.
+of `replication.images.photos`.
 """

@@ -16,9 +16,9 @@ from PIL import Image
 from torch.utils.data import Dataset
 
 from replication.datasets.arrays import scans
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, stream
-from vitrail.images.photos import Box, photo, tiles
+from replication.images.loading import Pictures
+from replication.images.opening import Split, stream
+from replication.images.photos import Box, photo, tiles
 
 SIDE = 16
 CROPS = (12, 24)

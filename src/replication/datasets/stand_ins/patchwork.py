@@ -10,7 +10,7 @@ import numpy as np
 from replication.datasets.scenes import WIDTHS, ComposedScenes, Scene
 from replication.datasets.stand_ins.regions import pieces
 from replication.datasets.stand_ins.shift import KINDS
-from vitrail.images.opening import Split, stream
+from replication.images.opening import Split, stream
 
 COUNTS: dict[Split, int] = {"train": 100, "val": 60}
 SIDE = 24

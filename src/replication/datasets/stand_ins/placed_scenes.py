@@ -10,7 +10,7 @@ from PIL import Image
 
 from replication.datasets.arrays import scans
 from replication.datasets.scenes import HEIGHT, SKY, TREES, ComposedScenes, Scene, cut, landscape
-from vitrail.images.opening import Split, stream
+from replication.images.opening import Split, stream
 
 World = Literal["halves", "thirds", "quarters"]
 GRIDS: dict[World, tuple[int, int]] = {"halves": (1, 2), "thirds": (1, 3), "quarters": (2, 2)}

@@ -22,9 +22,9 @@ from PIL import Image
 from replication.datasets.arrays import scans
 from replication.datasets.placed_images import PlacedImages, in_corners
 from replication.datasets.stand_ins.regions import REGIONS, Part, pieces
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, stream
-from vitrail.images.photos import photos
+from replication.images.loading import Pictures
+from replication.images.opening import Split, stream
+from replication.images.photos import photos
 
 SIDE = 24
 TRAIN_IMAGES = 1600

@@ -1,7 +1,7 @@
 """Pieces of ten regions of two photographs, which stand-ins compose their images of.
 
 The classes are regions as one sees them: sky, lake, roof, petals. No pixel of a photograph is in
-both splits (`vitrail.images.photos.tiles`).
+both splits (`replication.images.photos.tiles`).
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from typing import Literal
 
 import numpy as np
 
-from vitrail.images.opening import Split
-from vitrail.images.photos import TILE, photos, tiles
+from replication.images.opening import Split
+from replication.images.photos import TILE, photos, tiles
 
 REGIONS = (
     ("china", (330, 0, 640, 130)),  # sky

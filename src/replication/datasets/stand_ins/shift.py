@@ -16,8 +16,8 @@ from pathlib import Path
 import numpy as np
 
 from replication.datasets.stand_ins.regions import pieces
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, stream
+from replication.images.loading import Pictures
+from replication.images.opening import Split, stream
 
 IMAGES: dict[Split, int] = {"train": 1500, "val": 1000}
 SIDE = 8

@@ -11,9 +11,9 @@ import numpy as np
 from PIL import Image
 
 from replication.datasets.arrays import scans
-from vitrail.images.loading import Pictures
-from vitrail.images.opening import Split, stream
-from vitrail.images.photos import photos, tiles
+from replication.images.loading import Pictures
+from replication.images.opening import Split, stream
+from replication.images.photos import photos, tiles
 
 COVERED_IMAGES, COVERED_SIDE = 6000, 28
 COVERS = 2

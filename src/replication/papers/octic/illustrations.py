@@ -10,16 +10,16 @@ from timm.models.vision_transformer import Block
 from torch import Tensor
 from torch.nn import functional
 
+from replication.context import Context, Trained, Values, passes
+from replication.images.photos import photo_centre
+from replication.measures.architecture import architectures, count
 from vitrail.errors import VitrailError
-from vitrail.images.photos import photo_centre
-from vitrail.measures.architecture import architectures, count
-from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrail.octic.layers import OcticBlock, OcticLinear
 from vitrail.octic.quarters import OcticPatchEmbed
 
 if TYPE_CHECKING:
-    from vitrail.recipes import ModelRecipe
+    from replication.config.recipe import TimmTraining
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
@@ -98,8 +98,8 @@ def block_planes(
 ) -> Values:
     """Follow the features through octic models, and through the first one's first block (Fig. 3).
 
-    The models, fields of `vitrail.measures.architecture.Architecture` by label, are built and run
-    on the meta device: no numbers, only shapes.
+    The models, fields of `replication.measures.architecture.Architecture` by label, are built and
+    run on the meta device: no numbers, only shapes.
 
     Returns:
         ``<label>/octic blocks``, ``<label>/standard blocks``, ``<label>/tokens``,
@@ -192,7 +192,7 @@ def cayley(context: Context, image_size: int = 80, patch_size: int = 8) -> Value
 
 
 @passes(0)
-def learned_filters(trained: Trained[ModelRecipe], components: int = 16) -> Values:
+def learned_filters(trained: Trained[TimmTraining], components: int = 16) -> Values:
     """Take the principal components of the filters that a model learned (octic, App. C.1, Fig. 6).
 
     They are taken about zero: the group turns a filter of A2, B1, B2 or E into its negative.

@@ -14,13 +14,13 @@ from timm.layers import Mlp
 from timm.models.vision_transformer import Block
 from torch import nn
 
+from replication.context import Context, Trained, Values, passes
 from replication.measures.invariance import Dtype, logits_under
 from replication.measures.throughput import every_one_compiled, time_in_turns
+from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError
-from vitrail.factory import Precision, autocast
-from vitrail.measures.context import Context, Trained, Values, passes
 from vitrail.measures.equivariance import Group
-from vitrail.measures.lib_flops import count
+from vitrail.measures.flops import count
 from vitrail.octic.fast import FastGELU, FastMlp
 from vitrail.octic.group import ELEMENTS, from_channels, transform
 from vitrail.octic.layers import OcticBlock

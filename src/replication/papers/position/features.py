@@ -16,9 +16,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from replication.context import Trained, Values, passes
 from replication.papers.position.measures import transformed, validation
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.kernel import kernel_shap
 from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches

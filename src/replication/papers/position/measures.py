@@ -20,13 +20,14 @@ from PIL import Image
 from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 
+from replication.context import Context, Described, Trained, Values, passes
 from replication.datasets.placed_images import DEPENDENT, ORIGINALS, PlacedImages, original_of
+from replication.images.loading import EvaluationSamples
+from replication.images.opening import build
+from replication.images.transforms import eval_transform
+from replication.measures.scores import BY_IMAGE, pack
 from replication.papers.position.estimators import bias_of_few
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Context, Described, Trained, Values, passes
 from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.permutable import Permutable, permutable
 from vitrail.measures.position_shap.paired import position_shap_half_batches
@@ -34,7 +35,6 @@ from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.measures.position_shap.sweep import default_permutations, position_shap
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
-from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive
 
 CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2

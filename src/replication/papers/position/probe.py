@@ -19,11 +19,11 @@ from timm.models.eva import Eva
 from timm.models.vision_transformer import VisionTransformer
 from torch import Tensor
 
+from replication.context import Trained, Values, passes
+from replication.images.transforms import eval_transform
+from replication.measures.validation import validation_batches
 from vitrail.errors import VitrailError
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Trained, Values, passes
 from vitrail.measures.outputs import require_finite
-from vitrail.measures.validation import validation_batches
 from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 

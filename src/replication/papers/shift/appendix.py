@@ -9,9 +9,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from vitrail.measures.context import Context, Values
+from replication.context import Context, Values
 from vitrail.measures.equivariance import Group
-from vitrail.measures.lib_invariance import change_under
+from vitrail.measures.invariance import change_under
 from vitrail.shift.grids import FirstGrid, PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, roll_image
@@ -77,7 +77,7 @@ def appendix_examples(context: Context, images: int = 16, shifts: int = 4) -> Va
     paper runs each on one image and one shift, in float64.
 
     Returns:
-        the fields of `vitrail.measures.lib_invariance.Change`, after ``classifier/``,
+        the fields of `vitrail.measures.invariance.Change`, after ``classifier/``,
         ``classifier, fixed/``, ``encoder-decoder/`` and ``encoder-decoder, fixed/``.
     """
     values: dict[str, float] = {}

@@ -14,9 +14,9 @@ import timm
 import torch
 from torch import Tensor, nn
 
-from vitrail.images.photos import photo_centre
-from vitrail.images.transforms import normalization
-from vitrail.measures.context import Context, Trained, Values, passes
+from replication.context import Context, Trained, Values, passes
+from replication.images.photos import photo_centre
+from replication.images.transforms import normalization
 from vitrail.shift.adaptive_mvitv2 import circular_distance
 from vitrail.shift.correlation import correlation_energies
 from vitrail.shift.grids import PaperGrid

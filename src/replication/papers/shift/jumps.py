@@ -32,12 +32,12 @@ from math import sqrt
 import torch
 from torch import Tensor
 
+from replication.context import Trained, Values, passes
+from replication.images.transforms import eval_transform
+from replication.measures.validation import validation_batches
 from vitrail.errors import VitrailError
-from vitrail.images.fractional import fourier_shift
-from vitrail.images.shifts import draws
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.validation import validation_batches
+from vitrail.extensions.fractional_shifts import fourier_shift
+from vitrail.measures.shifts import draws
 from vitrail.shift.swin import AdaptiveSwinBase
 
 

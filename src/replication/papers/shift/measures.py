@@ -18,10 +18,10 @@ import torch
 from timm.models.mvitv2 import cal_rel_pos_type
 from torch import Tensor
 
+from replication.context import Context, Values
 from replication.measures.invariance import Dtype, logits_under
 from replication.measures.throughput import time_in_turns
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context, Values
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrail.shift.equivariance import random_shifts
 from vitrail.shift.grids import PaperGrid

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms import functional
 
+from replication.context import Context, Values
+from replication.images.transforms import normalization
+from replication.measures.architecture import architectures
 from replication.measures.photographs import Photographs, centres, photographs
 from replication.papers.shift.position_limits import WEAK
 from vitrail.extensions.harmonic import strength
-from vitrail.images.transforms import normalization
-from vitrail.measures.architecture import architectures
-from vitrail.measures.context import Context, Values
 from vitrail.measures.margins import SelectionMargins, selection_margins
 from vitrail.shift.correlation import correlation_energies
 from vitrail.shift.grids import FastGrid, PaperGrid
@@ -43,7 +43,7 @@ def choices(
     Args:
         context: where to measure; its seed makes the weights, its first dataset has the
             photographs.
-        models: fields of `vitrail.measures.architecture.Architecture` by label, of models whose
+        models: fields of `replication.measures.architecture.Architecture` by label, of models whose
             `selection` is ``paper`` or ``fast``.
         images: how many photographs.
         batch_size: of one pass.

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from replication.context import Context, Trained, Values, passes
+from replication.images.transforms import eval_transform
+from replication.measures.validation import validation_batches
+from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 from vitrail.extensions.harmonic import recentred, strength
-from vitrail.images.fractional import band_limited, fourier_shift
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Context, Trained, Values, passes
-from vitrail.measures.validation import validation_batches
 
 WEAK = 1e-3
 """A coefficient below this share of the image's energy is weak."""

@@ -16,8 +16,8 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
+from replication.images.decoding import UNSEEN
 from vitrail import style
-from vitrail.images.decoding import UNSEEN
 from vitrail.style import Measurements
 
 RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes

@@ -13,14 +13,14 @@ from torch import Tensor
 from torch.nn import functional
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import passes
+from replication.images.decoding import IGNORED, UNSEEN
 from replication.measures.segmentation_consistency import shift_limit, shifted_back, shown_size
 from replication.training.segmentation.accuracy import Sample, ValidationSamples
-from vitrail.images.decoding import IGNORED, UNSEEN
-from vitrail.images.shifts import draws, integers
-from vitrail.measures.context import passes
+from vitrail.measures.shifts import draws, integers
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Trained, Values
+    from replication.context import Trained, Values
 
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together
 

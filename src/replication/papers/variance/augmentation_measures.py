@@ -26,9 +26,9 @@ from timm.data.random_erasing import RandomErasing
 from torch import Tensor
 from torchvision.transforms.functional import normalize
 
+from replication.context import Context, Values
+from replication.images.photos import photo_crops
 from replication.measures.photographs import centres, crops, photographs
-from vitrail.images.photos import photo_crops
-from vitrail.measures.context import Context, Values
 from vitrail.seeding import derive, seed_everything
 from vitrail.variance.upsampling import Mode, upsample, variance_ratio
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from vitrail.measures.context import Context, Values
+from replication.context import Context, Values
 from vitrail.variance.upsampling import variance_ratio, weight_matrix
 
 

@@ -19,15 +19,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils.data import Subset
 
+from replication.context import Context, Passes, Trained, Values, passes
+from replication.images.loading import EvaluationSamples, TrainingSamples
+from replication.images.opening import build
+from replication.images.transforms import eval_transform, train_transform
+from replication.measures.kept import kept_rows
+from replication.measures.scores import BY_IMAGE, pack
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples, TrainingSamples
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.context import Context, Passes, Trained, Values, passes
-from vitrail.measures.kept import kept_rows
 from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.outputs import require_logits
-from vitrail.scores import BY_IMAGE, pack
 from vitrail.variance.rescaling import (
     adds_table,
     at_image_size,

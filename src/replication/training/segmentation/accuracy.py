@@ -20,17 +20,17 @@ from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import passes
 from replication.datasets.verify import check_layout
+from replication.images.decoding import IGNORED
 from replication.training.segmentation.config import SCOPE, Fit, refit, test_config
 from replication.training.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import IGNORED
-from vitrail.measures.context import passes
 from vitrail.measures.loading import evenly_spread
 from vitrail.segmentation.vit import TimmViT
 
 if TYPE_CHECKING:
-    from vitrail.measures.context import Described, Trained, Values
+    from replication.context import Described, Trained, Values
 
 
 @dataclass(frozen=True)

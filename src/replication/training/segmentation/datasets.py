@@ -20,10 +20,10 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 from PIL import Image
 
+from replication.config.functions import import_function
 from replication.datasets.scenes import CLASSES, PALETTE
 from replication.datasets.stand_ins import patchwork, placed_scenes
-from vitrail.images.opening import holds_out
-from vitrail.naming import import_function
+from replication.images.opening import holds_out
 
 PREFIX = "composed"
 

@@ -18,10 +18,10 @@ from mmengine.registry import FUNCTIONS
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
+from replication.images.decoding import read_mask
 from replication.training.distributed import SHIELDED
 from vitrail.errors import VitrailError, first_line
 from vitrail.image_files import read_image
-from vitrail.images.decoding import read_mask
 from vitrail.measures.loading import prepare_worker
 from vitrail.seeding import derive, seed_everything
 

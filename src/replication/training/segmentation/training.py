@@ -24,6 +24,7 @@ from mmengine.runner import Runner
 from mmseg.registry import DATASETS
 from torch import Tensor, nn
 
+from replication.context import Trained
 from replication.datasets.verify import check_layout
 from replication.training.distributed import Interruption, Team
 from replication.training.run_folder import RunFolder
@@ -33,7 +34,6 @@ from replication.training.training_log import LOG_STEPS, Losses, TrainingLog
 from replication.training.validation import is_due
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path, write_atomically
-from vitrail.measures.context import Trained
 from vitrail.measures.outputs import out_of_memory
 from vitrail.seeding import seed_everything
 

@@ -21,8 +21,8 @@ from replication.datasets.stand_ins.octic import (
     things_and_stuff,
 )
 from replication.datasets.verify import verify
+from replication.images.opening import build, stream
 from tests.conftest import ROOT
-from vitrail.images.opening import build, stream
 
 NOWHERE = Path("nowhere")
 REGISTRY = load_registry(ROOT / "configs" / "datasets.yaml")

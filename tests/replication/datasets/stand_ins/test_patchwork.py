@@ -8,7 +8,7 @@ import numpy as np
 from replication.datasets.scenes import HEIGHT, WIDTHS
 from replication.datasets.stand_ins import patchwork
 from replication.datasets.stand_ins.shift import KINDS
-from vitrail.images.opening import SPLITS, build, stream
+from replication.images.opening import SPLITS, build, stream
 
 
 def test_a_pixel_has_the_class_of_its_region(flat):

@@ -8,7 +8,7 @@ import pytest
 from replication.datasets.arrays import scans
 from replication.datasets.scenes import HEIGHT, SKY, TREES
 from replication.datasets.stand_ins import placed_scenes
-from vitrail.images.opening import SPLITS, build, stream
+from replication.images.opening import SPLITS, build, stream
 
 
 @pytest.mark.parametrize("world", placed_scenes.GRIDS)

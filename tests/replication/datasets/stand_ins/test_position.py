@@ -9,8 +9,8 @@ from replication.datasets.arrays import scans
 from replication.datasets.placed_images import DEPENDENT, original_of
 from replication.datasets.stand_ins.position import SIDE
 from replication.datasets.verify import verify
-from vitrail.images.opening import build
-from vitrail.images.photos import photos
+from replication.images.opening import build
+from replication.images.photos import photos
 
 NOWHERE = Path("nowhere")
 STAND_INS = [

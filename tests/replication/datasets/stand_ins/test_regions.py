@@ -8,8 +8,8 @@ from numpy.lib.stride_tricks import sliding_window_view
 
 from replication.datasets.stand_ins import regions
 from replication.datasets.stand_ins.regions import REGIONS, pieces
-from vitrail.images.opening import SPLITS
-from vitrail.images.photos import photos, tiles
+from replication.images.opening import SPLITS
+from replication.images.photos import photos, tiles
 
 CLASSES = np.arange(500) % len(REGIONS)
 

@@ -5,7 +5,7 @@ import pytest
 
 from replication.datasets.stand_ins import shift
 from replication.datasets.verify import verify
-from vitrail.images.opening import SPLITS
+from replication.images.opening import SPLITS
 
 STAND_INS = {"two-pieces": 8, "piece-on-piece": 8, "piece-to-crop": 10}
 ORDERED = [(a, b) for a in shift.KINDS for b in shift.KINDS if a != b]

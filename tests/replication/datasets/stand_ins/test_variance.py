@@ -9,7 +9,7 @@ from PIL import Image
 from replication.datasets.arrays import scans
 from replication.datasets.stand_ins import variance
 from replication.datasets.verify import verify
-from vitrail.images.opening import SPLITS, build
+from replication.images.opening import SPLITS, build
 
 COMPOSED = ["digits-covered", "digits-few"]
 FEW_PLACES = range(0, 13, 4)

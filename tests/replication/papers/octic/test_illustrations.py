@@ -7,6 +7,8 @@ import torch
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from replication.context import Context
+from replication.images.photos import photo_centre
 from replication.papers.octic.illustrations import (
     BANKS,
     block_planes,
@@ -17,8 +19,6 @@ from replication.papers.octic.illustrations import (
     matrix_of,
 )
 from vitrail.errors import VitrailError
-from vitrail.images.photos import photo_centre
-from vitrail.measures.context import Context
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, irrep, on_planes
 from vitrail.octic.layers import OcticLinear
 from vitrail.octic.quarters import OcticPatchEmbed

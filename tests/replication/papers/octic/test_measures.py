@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 from torch import nn
 
+from replication.context import Context
+from replication.measures.flops import flops
 from replication.papers.octic import measures
 from replication.papers.octic.measures import (
     arithmetic_intensity,
@@ -15,8 +17,6 @@ from replication.papers.octic.measures import (
     module_runtime,
 )
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Context
-from vitrail.measures.flops import flops
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from matplotlib.colors import same_color
 
 from replication.config.datasets import load_registry
+from replication.context import Described
 from replication.papers.position.figures import (
     CORNERS,
     MODELS,
@@ -27,7 +28,6 @@ from replication.papers.position.figures import (
 from replication.papers.position.measures import position_samples
 from vitrail import style
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described
 
 P_SHAP = {"EuroSAT": 0.1, "SVHN": 0.5}
 

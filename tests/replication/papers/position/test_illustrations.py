@@ -5,10 +5,10 @@ import pytest
 from PIL import Image
 
 from replication.config.datasets import load_registry
+from replication.context import Context, Described
+from replication.images.opening import build
 from replication.papers.position.measures import dataset_samples, position_samples
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
-from vitrail.measures.context import Context, Described
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from replication.config.datasets import load_registry
+from replication.images.opening import build
+from replication.images.transforms import eval_transform
+from replication.measures.accuracy import accuracy
 from replication.papers.position.measures import (
     controlled_test,
     estimator_spread,
@@ -19,11 +22,8 @@ from replication.papers.position.measures import (
     paired_bias,
     position_bias,
 )
-from tests.vitrail.measures.conftest import trained_on_digits
+from tests.replication.trained_on_digits import trained_on_digits
 from vitrail.errors import VitrailError
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.accuracy import accuracy
 
 __all__ = ["trained_on_digits"]
 GROUPS = [

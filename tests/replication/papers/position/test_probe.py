@@ -7,12 +7,12 @@ import timm
 import torch
 from torch import nn
 
+from replication.images.loading import EvaluationSamples
+from replication.images.opening import build
+from replication.images.transforms import eval_transform
 from replication.papers.position.probe import RIDGE, position_probe
-from tests.vitrail.measures.conftest import trained_on_digits
+from tests.replication.trained_on_digits import trained_on_digits
 from vitrail.errors import VitrailError
-from vitrail.images.loading import EvaluationSamples
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform
 
 __all__ = ["trained_on_digits"]
 

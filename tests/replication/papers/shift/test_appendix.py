@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from replication.context import Context
 from replication.papers.shift.appendix import ApmergeClassifier, EncDec, appendix_examples
-from vitrail.measures.context import Context
 
 
 def noise(side: int) -> torch.Tensor:

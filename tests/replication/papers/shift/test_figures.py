@@ -6,13 +6,13 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from replication.context import Context
 from replication.papers.shift.figures import fig1, fig2, fig3, fig4
 from replication.papers.shift.illustrations import (
     relative_distances,
     tokenization_illustration,
     window_illustration,
 )
-from vitrail.measures.context import Context
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"

@@ -5,6 +5,8 @@ import torch
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from replication.context import Context
+from replication.images.transforms import normalization
 from replication.papers.shift.illustrations import (
     photo,
     relative_distances,
@@ -12,8 +14,6 @@ from replication.papers.shift.illustrations import (
     tokenization_illustration,
     window_illustration,
 )
-from vitrail.images.transforms import normalization
-from vitrail.measures.context import Context
 from vitrail.shift.grids import PaperGrid
 from vitrail.shift.torus import Frame, circular_conv
 

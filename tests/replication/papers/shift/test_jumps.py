@@ -7,10 +7,10 @@ import timm
 import torch
 
 import vitrail.models  # noqa: F401
+from replication.measures.fractional import fractional_consistency
 from replication.papers.shift.jumps import grid_jumps, grid_places
 from vitrail.errors import VitrailError
-from vitrail.images.fractional import band_limited, fourier_shift
-from vitrail.measures.fractional import fractional_consistency
+from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 
 MICRO = {
     "img_size": 16,

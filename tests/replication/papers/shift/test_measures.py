@@ -4,11 +4,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from replication.context import Context
+from replication.measures.consistency import circular_consistency
 from replication.papers.shift import measures
 from replication.papers.shift.measures import module_runtime
 from vitrail.errors import VitrailError
-from vitrail.measures.consistency import circular_consistency
-from vitrail.measures.context import Context
 from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.cvt import CvT
 

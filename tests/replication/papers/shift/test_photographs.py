@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 import torch
 
+from replication.measures.architecture import architectures
 from replication.measures.photographs import centres, photographs
 from replication.papers.shift.photographs import choices, spectra
 from tests.vitrail.placed import context_of
-from vitrail.measures.architecture import architectures
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase, windows
 

@@ -6,6 +6,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from replication.context import Context
+from replication.images.transforms import eval_transform
+from replication.measures.validation import validation_batches
 from replication.papers.shift import position_limits
 from replication.papers.shift.position_limits import (
     constructed,
@@ -13,9 +16,6 @@ from replication.papers.shift.position_limits import (
     weak_positions,
 )
 from vitrail.extensions.harmonic import CUT
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Context
-from vitrail.measures.validation import validation_batches
 
 
 def weaker_coefficient(image):

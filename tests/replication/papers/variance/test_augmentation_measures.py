@@ -8,6 +8,8 @@ from PIL import Image
 from timm.data import Mixup
 from torchvision.transforms.functional import normalize
 
+from replication.context import Context
+from replication.images.photos import photo_crops
 from replication.measures.photographs import centres
 from replication.papers.variance import augmentation_measures
 from replication.papers.variance.augmentation_measures import (
@@ -20,8 +22,6 @@ from replication.papers.variance.augmentation_measures import (
     erasing_variance,
     mixup_variance,
 )
-from vitrail.images.photos import photo_crops
-from vitrail.measures.context import Context
 from vitrail.seeding import seed_everything
 from vitrail.variance.upsampling import upsample
 

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from replication.context import Context
 from replication.papers.variance.interpolated import interpolated_noise
-from vitrail.measures.context import Context
 from vitrail.variance.upsampling import upsample, variance_ratio
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)

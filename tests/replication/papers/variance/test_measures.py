@@ -10,6 +10,13 @@ from torch import nn
 from replication.config.datasets import load_registry
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.schema import parse
+from replication.context import Context, Trained
+from replication.images.loading import TrainingSamples
+from replication.images.opening import build
+from replication.images.transforms import eval_transform, train_transform
+from replication.measures.accuracy import accuracy
+from replication.measures.kept import keeping
+from replication.measures.scores import unpack
 from replication.papers.variance import measures
 from replication.papers.variance.measures import (
     amplification,
@@ -19,15 +26,8 @@ from replication.papers.variance.measures import (
     rescaling,
     upsampling,
 )
+from replication.training.model_factory import build_model
 from vitrail.errors import VitrailError
-from vitrail.factory import build_model
-from vitrail.images.loading import TrainingSamples
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform, train_transform
-from vitrail.measures.accuracy import accuracy
-from vitrail.measures.context import Context, Trained
-from vitrail.measures.kept import keeping
-from vitrail.scores import unpack
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
 MODES = ["nearest", "bilinear", "bicubic"]

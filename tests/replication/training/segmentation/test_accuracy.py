@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch.nn import functional
 
+from replication.context import Described, Trained
 from replication.training.segmentation import accuracy, config
 from replication.training.segmentation.accuracy import (
     Areas,
@@ -15,7 +16,6 @@ from replication.training.segmentation.accuracy import (
     segmentation_accuracy,
 )
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described, Trained
 
 IGNORED = 255
 SMALL = [

@@ -7,12 +7,12 @@ import pytest
 import torch
 from torch.nn import functional
 
+from replication.context import Trained
 from replication.measures import segmentation_consistency as consistency
 from replication.measures.segmentation_consistency import segmentation_consistency, shifted_back
 from replication.training.segmentation.accuracy import Sample
 from vitrail.errors import VitrailError
-from vitrail.images.shifts import draws, integers
-from vitrail.measures.context import Trained
+from vitrail.measures.shifts import draws, integers
 
 SIZES = 3 * ((32, 48), (48, 32), (32, 32))
 

@@ -5,11 +5,11 @@ import shutil
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
+from replication.context import Described
 from replication.training.engine import TrainingRun
 from replication.training.segmentation import training as engine
 from replication.training.segmentation.accuracy import ValidationSamples
 from vitrail.errors import VitrailError, sentence
-from vitrail.measures.context import Described
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from mmseg.registry import DATASETS
 
 from replication.datasets.scenes import CLASSES, PALETTE
 from replication.datasets.stand_ins.placed_scenes import GRIDS, classes
+from replication.images.opening import build, holding_out
 from replication.training.segmentation.datasets import composed_root
-from vitrail.images.opening import build, holding_out
 
 
 def test_classes_of_places_have_colours_of_their_own():

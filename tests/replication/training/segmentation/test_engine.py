@@ -14,6 +14,7 @@ from mmengine.optim import OptimWrapper
 from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
+from replication.context import Described, Trained
 from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
 from replication.training.run_folder import exclusive, read_finished
@@ -26,7 +27,6 @@ from replication.training.segmentation.accuracy import (
 )
 from replication.training.segmentation.config import training_config
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described, Trained
 
 STEPS = 6
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from replication.context import Described
 from replication.measures.segmentation_equivariance import segmenter_equivariance
 from replication.plan.catalog import load_catalog
-from vitrail.measures.context import Described
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 

@@ -4,13 +4,13 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 import torch
 
+from replication.context import Trained
 from replication.papers.shift.segmentation_illustrations import (
     UNSEEN,
     changed_boxes,
     shift_illustration,
 )
 from replication.training.segmentation import config
-from vitrail.measures.context import Trained
 
 IMAGES = 5  # more than the split has
 SMALL = [

@@ -5,10 +5,10 @@ import re
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
+from replication.context import Described
 from replication.measures.segmentation_preprocessing import segmentation_preprocessing
 from tests.conftest import ROOT
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from mmseg.registry import MODELS
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.config.source import config_files
 from replication.config.weights import PublishedWeights
+from replication.context import Trained
 from replication.datasets.published_weights import fetch
 from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
@@ -20,7 +21,6 @@ from replication.training.segmentation.config import build_model
 from tests.conftest import ROOT
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Trained
 from vitrail.segmentation.weights import load_segmenter
 
 HEAD = {"num_classes": CLASSES, "channels": 8, "norm_cfg": {"type": "BN"}, "align_corners": False}

@@ -1,7 +1,7 @@
 """How large a model is."""
 
-from vitrail.factory import build_model
-from vitrail.measures.context import Described, Values
+from replication.context import Described, Values
+from replication.training.model_factory import build_model
 
 
 def parameters(described: Described) -> Values:

@@ -13,10 +13,11 @@ from PIL import Image
 from torch import Tensor
 from torchvision import transforms
 
-from vitrail.images.transforms import normalization
+from replication.images.transforms import normalization
 
 if TYPE_CHECKING:
-    from vitrail.recipes import ChannelStatistics, DINOv2Recipe
+    from replication.config.datasets import DatasetInfo
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 MIN_AREA = 4
 LOG_ASPECT = (math.log(0.3), math.log(1 / 0.3))
@@ -31,7 +32,7 @@ def quarter_turn(image: Image.Image) -> Image.Image:
 class MultiCrop:
     """PIL image -> two global crops ``(2, 3, S, S)`` and local ones ``(V, 3, s, s)``."""
 
-    def __init__(self, recipe: DINOv2Recipe, info: ChannelStatistics) -> None:
+    def __init__(self, recipe: SelfSupervisionRecipe, info: DatasetInfo) -> None:
         spec, data = recipe.crops, recipe.data
         interpolation = transforms.InterpolationMode[data.interpolation.upper()]
         self._normalize = transforms.Normalize(*normalization(info, data.normalization))

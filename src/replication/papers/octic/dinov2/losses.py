@@ -15,8 +15,8 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
     from replication.papers.octic.dinov2.crops import Masked
-    from vitrail.recipes import DINOv2Recipe
 
 EPS = 1e-8
 SINKHORN_ITERATIONS = 3
@@ -119,7 +119,7 @@ class Sinkhorn(nn.Module):
         return list((q * rows).split([len(logits) for logits in batches]))
 
 
-def targets_of(recipe: DINOv2Recipe) -> Sinkhorn | Centering:
+def targets_of(recipe: SelfSupervisionRecipe) -> Sinkhorn | Centering:
     """Make the module that turns the teacher's logits into targets."""
     if recipe.teacher.centering == "sinkhorn":
         return Sinkhorn()

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from replication.images.folders import ClassFolders
+from replication.images.loading import EvaluationSamples
 from vitrail.errors import VitrailError, first_line
-from vitrail.images.folders import ClassFolders
-from vitrail.images.loading import EvaluationSamples
 from vitrail.measures.equivariance import evaluating
 from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import require_finite

@@ -18,19 +18,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.parametrizations import weight_norm
 
+from replication.training.model_factory import create
 from vitrail.errors import VitrailError
-from vitrail.factory import create
 from vitrail.octic.layers import OcticBlock
 
 if TYPE_CHECKING:
-    from vitrail.recipes import DINOv2Recipe
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 
 OPTIONS = {"dynamic_img_size": True, "mask_token": True}
 """timm's, of every backbone."""
 
 
-def build_model(recipe: DINOv2Recipe, classes: int) -> nn.Module:
+def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
     """Make the recipe's backbone, which returns features; there is no head of `classes`.
 
     Raises:
@@ -39,7 +39,7 @@ def build_model(recipe: DINOv2Recipe, classes: int) -> nn.Module:
     return create(recipe.model, 0, **OPTIONS)
 
 
-def image_shape(recipe: DINOv2Recipe) -> tuple[int, int, int]:
+def image_shape(recipe: SelfSupervisionRecipe) -> tuple[int, int, int]:
     """(channels, height, width) of a global crop."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
@@ -89,7 +89,7 @@ class Network(nn.Module):
         VitrailError: the backbone takes no masks, or has no class token.
     """
 
-    def __init__(self, recipe: DINOv2Recipe, backbone: nn.Module) -> None:
+    def __init__(self, recipe: SelfSupervisionRecipe, backbone: nn.Module) -> None:
         super().__init__()
         if getattr(backbone, "mask_token", None) is None:
             raise VitrailError(

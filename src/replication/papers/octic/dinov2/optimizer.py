@@ -14,8 +14,8 @@ from torch import nn
 from vitrail.octic.layers import OcticLayerScale
 
 if TYPE_CHECKING:
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
     from replication.papers.octic.dinov2.network import Network
-    from vitrail.recipes import DINOv2Recipe
 
 EMBEDDINGS = ("pos_embed", "patch_embed", "mask_token", "cls_token", "reg_token")
 
@@ -36,7 +36,7 @@ class Schedules:
 
     lr = 0.0
 
-    def __init__(self, recipe: DINOv2Recipe, optimizer: torch.optim.Optimizer) -> None:
+    def __init__(self, recipe: SelfSupervisionRecipe, optimizer: torch.optim.Optimizer) -> None:
         self.recipe, self.optimizer = recipe, optimizer
         self._steps = recipe.schedule.planned_steps or recipe.schedule.steps
 
@@ -64,7 +64,7 @@ class Schedules:
         return ramp(step, *spec.temperature, spec.temperature_steps)
 
 
-def build_optimizer(network: Network, recipe: DINOv2Recipe) -> torch.optim.Optimizer:
+def build_optimizer(network: Network, recipe: SelfSupervisionRecipe) -> torch.optim.Optimizer:
     """Make AdamW over groups of parameters that share rate and decay.
 
     The learning rate of layer l of n is scaled by ``layer_decay ** (n + 1 - l)``, embeddings and

@@ -18,6 +18,11 @@ from timm.data import create_transform
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
+from replication.context import Trained, Values, passes
+from replication.images.decoding import IGNORED
+from replication.images.opening import Split, build
+from replication.images.transforms import normalization
+from replication.measures.kept import kept_rows
 from replication.papers.octic.dinov2.neighbours import (
     CHUNK,
     QUERIES,
@@ -26,19 +31,14 @@ from replication.papers.octic.dinov2.neighbours import (
     closest,
     logistic_regression,
 )
-from vitrail.factory import HALF, Precision, autocast
-from vitrail.images.decoding import IGNORED
-from vitrail.images.opening import Split, build
-from vitrail.images.transforms import normalization
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.kept import kept_rows
+from replication.training.model_factory import HALF, Precision, autocast
 from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import require_finite
 from vitrail.measures.resume import ResumeFile
 from vitrail.seeding import derive
 
 if TYPE_CHECKING:
-    from vitrail.recipes import DINOv2Recipe
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
@@ -66,7 +66,7 @@ class Patches:
 
 @passes(lambda given: (given["train_images"] + given["images"]) / given["images"])
 def patch_segmentation(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     strengths: Sequence[float] = STRENGTHS,
     neighbours: Sequence[int] = NEIGHBOURS,
     iterations: int = 1000,
@@ -211,7 +211,7 @@ def mean_iou(predicted: Tensor, truth: Tensor, classes: int) -> float:
 class ProbedImages(Dataset[tuple[Tensor, Tensor]]):
     """Images ``(3, S, S)`` and masks ``(S, S)`` uint8 of a split, squashed to the recipe's side."""
 
-    def __init__(self, trained: Trained[DINOv2Recipe], split: Split) -> None:
+    def __init__(self, trained: Trained[SelfSupervisionRecipe], split: Split) -> None:
         data = trained.recipe.data
         mean, std = normalization(trained.reads, data.normalization)
         self.view: Callable[[Any], Tensor] = create_transform(
@@ -236,7 +236,7 @@ class ProbedImages(Dataset[tuple[Tensor, Tensor]]):
 
 
 def _patches(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     samples: Dataset[Any],
     precision: Precision,
     batch_size: int,

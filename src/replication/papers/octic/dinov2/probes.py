@@ -22,29 +22,29 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Subset
 
+from replication.context import Trained, Values, passes
+from replication.counting import FIFTH
+from replication.images.keeping import KeptSamples
+from replication.images.loading import EvaluationSamples, micro_batches
+from replication.images.opening import SPLITS, Split, build
+from replication.images.transforms import eval_transform, normalization
+from replication.measures.kept import forget, kept_path, kept_rows
 from replication.measures.price import bytes_of_tokens, bytes_of_verdicts, keeps
+from replication.measures.scores import BY_IMAGE, pack
 from replication.papers.octic.dinov2.neighbours import logistic_regression, nearest, vote
 from replication.papers.octic.dinov2.network import teacher_file
-from vitrail.factory import HALF, Precision, autocast
+from replication.training.model_factory import HALF, Precision, autocast
 from vitrail.files import atomic_path
-from vitrail.images.counting import FIFTH
-from vitrail.images.keeping import KeptSamples
-from vitrail.images.loading import EvaluationSamples, micro_batches
-from vitrail.images.opening import SPLITS, Split, build
-from vitrail.images.transforms import eval_transform, normalization
-from vitrail.measures.context import Trained, Values, passes
-from vitrail.measures.kept import forget, kept_path, kept_rows
 from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import require_finite
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.scores import BY_IMAGE, pack
 from vitrail.seeding import derive, seed_everything
 from vitrail.weights_file import read_weights
 
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
 
-    from vitrail.recipes import DINOv2Recipe
+    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)
@@ -57,7 +57,7 @@ Choice = tuple[int, bool, float]
 """How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
 
 
-def _teachers(recipe: DINOv2Recipe) -> range:
+def _teachers(recipe: SelfSupervisionRecipe) -> range:
     """After how many steps each teacher was kept, the untrained one first."""
     return range(0, recipe.schedule.steps + 1, recipe.schedule.save_teacher_steps)
 
@@ -83,7 +83,7 @@ def _passes_of_progress(given: Mapping[str, Any]) -> float:
 )
 @passes(_passes_of_knn)
 def knn(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     batch_size: int = 128,
     neighbours: Sequence[int] = NEIGHBOURS,
     precision: Precision = "fp32",
@@ -144,7 +144,7 @@ def knn(
 )
 @passes(_passes_of_progress)
 def progress(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     batch_size: int = 128,
     neighbours: int = 20,
     precision: Precision = "fp32",
@@ -163,7 +163,7 @@ def progress(
 
 
 def _right_of_teachers(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     steps: Sequence[int],
     batch_size: int,
     neighbours: int,
@@ -181,7 +181,7 @@ def _right_of_teachers(
 
 
 def _right_of_teacher(
-    trained: Trained[DINOv2Recipe], batch_size: int, neighbours: int, precision: Precision
+    trained: Trained[SelfSupervisionRecipe], batch_size: int, neighbours: int, precision: Precision
 ) -> Tensor:
     """Which images nearest neighbours classify rightly, kept in one row."""
     decided = {"batch": batch_size, "neighbours": neighbours, "precision": precision}
@@ -199,7 +199,7 @@ def _right_of_teacher(
 @keeps(lambda given: bytes_of_tokens(given["train_images"] + given["images"], given))
 @passes(lambda given: (given["train_images"] + 3 * given["images"]) / given["images"])
 def cells(
-    trained: Trained[DINOv2Recipe], batch_size: int = 128, precision: Precision = "fp32"
+    trained: Trained[SelfSupervisionRecipe], batch_size: int = 128, precision: Precision = "fp32"
 ) -> Values:
     """Classify by 1 and 20 neighbours and by logistic regression, as DinoBloom does (Table 9).
 
@@ -246,7 +246,7 @@ def _passes_of_linear(given: Mapping[str, Any]) -> float:
 
 @passes(_passes_of_linear)
 def linear(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     steps: int = 12500,
     batch_size: int = 128,
     rates: Sequence[float] = RATES,
@@ -290,7 +290,7 @@ def linear(
 class _LinearProbe:
     """How linear classifiers are trained on frozen features; the fields are those of `linear`."""
 
-    trained: Trained[DINOv2Recipe]
+    trained: Trained[SelfSupervisionRecipe]
     steps: int
     batch_size: int
     rates: list[float]
@@ -372,7 +372,7 @@ class _LinearProbe:
 
 
 def class_tokens(
-    trained: Trained[DINOv2Recipe],
+    trained: Trained[SelfSupervisionRecipe],
     split: Split,
     batch_size: int,
     precision: Precision = "fp32",
@@ -417,14 +417,14 @@ def percent(right: Tensor) -> float:
 
 
 def _batches(
-    trained: Trained[DINOv2Recipe], images: Dataset[Any], size: int
+    trained: Trained[SelfSupervisionRecipe], images: Dataset[Any], size: int
 ) -> DataLoader[tuple[Tensor, int]]:
     samples = EvaluationSamples(images, eval_transform(trained.recipe, trained.reads))
     return eval_loader(samples, size, trained.workers, trained.device)
 
 
 def _last_tokens(
-    trained: Trained[DINOv2Recipe], images: Tensor, precision: Precision
+    trained: Trained[SelfSupervisionRecipe], images: Tensor, precision: Precision
 ) -> list[tuple[Tensor, Tensor]]:
     """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
     model: Any = trained.model

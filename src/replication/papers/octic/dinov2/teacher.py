@@ -12,12 +12,12 @@ from torch import nn
 from replication.config.datasets import find, load_registry
 from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 from replication.config.schema import load
+from replication.images.transforms import eval_transform
 from replication.papers.octic.dinov2.network import build_model
 from replication.training.model import load_weights
-from vitrail.images.transforms import eval_transform
 
 if TYPE_CHECKING:
-    from vitrail.images.transforms import Transform
+    from replication.images.transforms import Transform
 
 
 def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, Transform]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from replication.images.loading import TrainingSamples
 from replication.papers.octic.dinov2.crops import Masked, MultiCrop, by_view, masks
 from replication.papers.octic.dinov2.losses import dino_losses, ibot_loss, koleo_loss, targets_of
 from replication.papers.octic.dinov2.network import (
@@ -30,17 +31,16 @@ from replication.papers.octic.dinov2.network import (
 from replication.papers.octic.dinov2.optimizer import Schedules, build_optimizer, follow
 from replication.training.distributed import Team
 from replication.training.model import build_from, save_weights
+from replication.training.model_factory import autocast, build_pretrained, check_image_size
 from replication.training.run import TrainingLoop, require_start
 from replication.training.step import checkpoint_gradients, fault_in, synchronised
-from vitrail.factory import autocast, build_pretrained, check_image_size
-from vitrail.images.loading import TrainingSamples
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.config.recipes.self_supervision import SelfSupervisionRecipe
+    from replication.images.loading import MicroBatch
     from replication.training.engine import TrainingRun
     from replication.training.training_log import TrainingLog
-    from vitrail.images.loading import MicroBatch
 
 SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
 

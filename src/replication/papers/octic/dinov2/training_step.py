@@ -11,19 +11,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from replication.images.loading import MicroBatch
 from replication.measures.memory import MIB
 from replication.measures.throughput import time_in_turns
 from replication.papers.octic.dinov2.network import Network, build_model
 from replication.papers.octic.dinov2.optimizer import Schedules, build_optimizer
 from replication.papers.octic.dinov2.training import SelfSupervisionTrainer
 from replication.training.distributed import Team
+from replication.training.model_factory import Precision
 from vitrail.errors import VitrailError
-from vitrail.factory import Precision
-from vitrail.images.loading import MicroBatch
 
 if TYPE_CHECKING:
     from replication.config.recipes.self_supervision import SelfSupervisionRecipe
-    from vitrail.measures.context import Described, Values
+    from replication.context import Described, Values
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:

@@ -5,6 +5,7 @@ import pytest
 import torch
 from PIL import Image
 
+from replication.images.transforms import normalization
 from replication.papers.octic.dinov2.crops import (
     MultiCrop,
     block_mask,
@@ -12,7 +13,6 @@ from replication.papers.octic.dinov2.crops import (
     masks,
     quarter_turn,
 )
-from vitrail.images.transforms import normalization
 
 
 def test_half_of_the_crops_are_masked_by_shares_spread_over_the_ratio():

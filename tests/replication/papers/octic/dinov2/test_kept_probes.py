@@ -9,10 +9,10 @@ import torch
 from safetensors.torch import save_file
 from torch.utils.data import Subset
 
+from replication.context import Trained
+from replication.measures.kept import keeping
 from replication.papers.octic.dinov2 import probes
 from replication.papers.octic.dinov2.network import build_model, teacher_file
-from vitrail.measures.context import Trained
-from vitrail.measures.kept import keeping
 
 IMAGES = {"train": 40, "val": 24}
 SIZE = 8

@@ -15,6 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import TensorWeakRef
 
+from replication.context import Trained
+from replication.images.decoding import IGNORED
+from replication.measures.kept import keeping
 from replication.papers.octic.dinov2 import neighbours, patch_probes
 from replication.papers.octic.dinov2.patch_probes import (
     mean_iou,
@@ -24,9 +27,6 @@ from replication.papers.octic.dinov2.patch_probes import (
     votes_by_pixel,
 )
 from vitrail.errors import VitrailError
-from vitrail.images.decoding import IGNORED
-from vitrail.measures.context import Trained
-from vitrail.measures.kept import keeping
 
 SIDE, PATCH, CLASSES = 16, 4, 3
 CHOICES = {"strengths": (0.01, 1.0), "neighbours": (1, 3), "iterations": 50}

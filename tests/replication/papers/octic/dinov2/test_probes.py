@@ -13,6 +13,9 @@ from sklearn.neighbors import KNeighborsClassifier
 from torch.utils.data import Subset
 from torchvision.transforms.functional import to_tensor
 
+from replication.context import Trained
+from replication.images.opening import SPLITS
+from replication.measures.scores import BY_IMAGE, unpack
 from replication.papers.octic.dinov2 import neighbours, probes
 from replication.papers.octic.dinov2.neighbours import (
     UNLABELLED,
@@ -28,9 +31,6 @@ from replication.papers.octic.dinov2.training import train
 from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
 from vitrail.errors import VitrailError
-from vitrail.images.opening import SPLITS
-from vitrail.measures.context import Trained
-from vitrail.scores import BY_IMAGE, unpack
 
 
 @pytest.fixture(scope="module", autouse=True)

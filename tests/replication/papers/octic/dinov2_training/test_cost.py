@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from replication.context import Described
 from replication.papers.octic.dinov2 import training_step as cost
 from replication.papers.octic.dinov2.training_step import hyperparameters, training_step
 from vitrail.errors import VitrailError
-from vitrail.measures.context import Described
 
 DENSE = {"name": "masked_vit_large_patch16_224"}
 SHAPE = {"img_size": 16, "patch_size": 4, "embed_dim": 32, "depth": 2, "num_heads": 2}

@@ -10,10 +10,10 @@ import math
 import pytest
 import torch
 
+from replication.images.loading import MicroBatch
 from replication.papers.octic.dinov2.network import Network, build_model
 from replication.papers.octic.dinov2.training import SelfSupervisionTrainer
 from replication.training.distributed import Team
-from vitrail.images.loading import MicroBatch
 
 STEPS, IMAGES, MICROS, LOCALS, PROTOTYPES = 10, 4, 2, 2, 12
 RECIPES = {

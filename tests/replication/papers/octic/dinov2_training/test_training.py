@@ -8,6 +8,7 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
+from replication.images.loading import MicroBatch
 from replication.papers.octic.dinov2 import training as engine
 from replication.papers.octic.dinov2.network import Network, build_model, teacher_file
 from replication.papers.octic.dinov2.training import (
@@ -21,7 +22,6 @@ from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
 from replication.training.run_folder import read_finished
 from vitrail.errors import VitrailError
-from vitrail.images.loading import MicroBatch
 
 STEPS = 6
 

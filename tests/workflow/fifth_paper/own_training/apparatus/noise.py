@@ -2,10 +2,10 @@
 
 import torch
 
-from vitrail.images.loading import EvaluationSamples
-from vitrail.images.opening import build
-from vitrail.images.transforms import eval_transform
-from vitrail.measures.context import Trained, Values, passes
+from replication.context import Trained, Values, passes
+from replication.images.loading import EvaluationSamples
+from replication.images.opening import build
+from replication.images.transforms import eval_transform
 from vitrail.measures.loading import eval_loader
 
 

@@ -1,0 +1,136 @@
+"""The samples of `TrainingSamples` with less work: what no draw changes is made once an image.
+
+A transform is a sequence of steps, some of which draw. Steps that draw nothing go first where that
+leaves every bit as it is (`split`), and what they make of an image is kept. PIL images become
+normalised tensors together. Equal to the plain statement, view by view, is what the tests demand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from PIL import Image
+from timm.data.transforms import MaybeToTensor
+from torch import Tensor
+from torch.utils.data import Dataset
+from torchvision.transforms import (
+    CenterCrop,
+    Compose,
+    Normalize,
+    Pad,
+    RandomHorizontalFlip,
+    RandomVerticalFlip,
+    Resize,
+)
+
+from replication.images.loading import TrainingSamples, preserved_generators, seed_for
+from replication.images.transforms import Cut, SteppedCrop
+
+if TYPE_CHECKING:
+    from replication.images.loading import Key
+    from replication.images.transforms import Transform
+
+Step = Callable[[Any], Any]
+Kept = dict[int, tuple[Any, int]]
+"""What the fixed steps make of images, with their labels, by index in the dataset."""
+
+KEPT_BYTES = 2**28
+"""A dataset of which this is larger, 256 MiB, is not kept; each worker has its own."""
+
+TO_TENSOR = (MaybeToTensor, Normalize)  # the same for every pixel
+FIXED = (Resize, CenterCrop, Pad, *TO_TENSOR)
+MOVES = (Cut, RandomHorizontalFlip, RandomVerticalFlip)  # pixels, as they are
+
+
+def split(transform: Transform) -> tuple[list[Step], list[Step]]:
+    """Split a transform into steps that draw nothing and steps to take after them.
+
+    Crops and flips only move pixels, so they may as well come after the steps of `TO_TENSOR`.
+    """
+    fixed: list[Step] = []
+    drawn: list[Step] = []
+    for step in _steps(transform):
+        passing: tuple[type, ...] = FIXED
+        if drawn:
+            passing = TO_TENSOR if all(isinstance(before, MOVES) for before in drawn) else ()
+        (fixed if isinstance(step, passing) else drawn).append(step)
+    return fixed, drawn
+
+
+def _steps(transform: Transform) -> Iterator[Step]:
+    for step in transform.transforms if isinstance(transform, Compose) else [transform]:
+        yield from [step.pad, step.cut] if isinstance(step, SteppedCrop) else [step]
+
+
+class ImageSteps:
+    """Steps on several images: each by itself, but for the last that make tensors of PIL images."""
+
+    def __init__(self, steps: Sequence[Step]) -> None:
+        on_all_ranks = tuple(map(type, steps[-2:])) == TO_TENSOR
+        self.of_each = Compose(steps[:-2] if on_all_ranks else steps)
+        self.normalize = steps[-1] if on_all_ranks else None
+
+    def finish(self, images: Sequence[Any]) -> Sequence[Any]:
+        """Make tensors of images that `of_each` gave, if these steps do."""
+        if self.normalize is None or not images:
+            return images
+        pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
+        batch = pixels.permute(0, 3, 1, 2).contiguous().to(torch.get_default_dtype()).div(255)
+        views: Sequence[Tensor] = self.normalize(batch).unbind()
+        return views
+
+
+class KeptSamples(TrainingSamples):
+    """`TrainingSamples` of a dataset that draws nothing itself.
+
+    `kept` is filled in, unless the dataset is too large (`KEPT_BYTES`); seeds can share it.
+    """
+
+    def __init__(
+        self,
+        dataset: Dataset[Any],
+        transform: Transform,
+        seed: int,
+        repeats: int = 1,
+        kept: Kept | None = None,
+    ) -> None:
+        super().__init__(dataset, transform, seed, repeats)
+        fixed, drawn = split(transform)
+        self.fixed, self.drawn, self.draws = ImageSteps(fixed), ImageSteps(drawn), bool(drawn)
+        self.kept: Kept = {} if kept is None else kept
+
+    def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
+        """As `TrainingSamples`."""
+        images = self._fixed([key[1] for key in keys])
+        if not self.draws:
+            return images
+        views = []
+        with preserved_generators():
+            for key, (image, _) in zip(keys, images, strict=True):
+                seed_for(self.seed, *key)
+                # A copy, as random erasing writes into its image.
+                copy = image.clone() if isinstance(image, Tensor) else image
+                views.append(self.drawn.of_each(copy))
+        labels = [label for _, label in images]
+        return list(zip(self.drawn.finish(views), labels, strict=True))
+
+    def _fixed(self, indices: Sequence[int]) -> list[tuple[Any, int]]:
+        """What the fixed steps make of images, with their labels."""
+        new = [index for index in dict.fromkeys(indices) if index not in self.kept]
+        pairs: list[tuple[Any, int]] = [self.dataset[index] for index in new]
+        images = self.fixed.finish([self.fixed.of_each(image) for image, _ in pairs])
+        labels = [label for _, label in pairs]
+        made: Kept = dict(zip(new, zip(images, labels, strict=True), strict=True))
+        if made and max(map(_bytes, images)) * len(self) <= KEPT_BYTES:
+            self.kept.update(made)
+        return [self.kept[index] if index in self.kept else made[index] for index in indices]
+
+
+def _bytes(image: Any) -> int:
+    """The memory that an image takes."""
+    if isinstance(image, Image.Image):
+        return 4 * image.width * image.height  # Pillow's RGB has four bytes a pixel
+    return image.nbytes

@@ -1,0 +1,145 @@
+"""Opening a dataset: its entry in the registry names the function that reads its files."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
+
+import numpy as np
+
+from replication.config.functions import import_function
+from replication.counting import FIFTH
+from vitrail.errors import VitrailError
+from vitrail.image_files import visible_files
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+
+    from replication.config.datasets import DatasetInfo
+
+M = TypeVar("M")
+Split = Literal["train", "val"]
+SPLITS: tuple[Split, ...] = ("train", "val")
+
+
+_holding_out: ContextVar[bool] = ContextVar("holding_out", default=False)
+_opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("opened", default=None)
+
+
+@contextmanager
+def opened_once() -> Iterator[None]:
+    """Open each split of a dataset once while the block runs: the seeds of a job share it."""
+    token = _opened.set({})
+    try:
+        yield
+    finally:
+        _opened.reset(token)
+
+
+def build(info: DatasetInfo, split: Split, root: Path, seed: int = 0) -> Dataset[Any]:
+    """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
+
+    A loader that takes a `seed` splits by it; the others have one split for all seeds. Within
+    `opened_once` it is the one that was opened before, if it was.
+
+    Raises VitrailError if it is not there, or its files cannot be read.
+    """
+    folder, opened = root / info.folder, _opened.get()
+    open_split = _loader(info)
+    options = {"seed": seed} if splits_by_seed(info) else {}
+    key = info.loader, folder, split, *options.values()
+    if opened is None or key not in opened:
+        dataset = _open(info.name, partial(open_split, folder, split, **options), folder)
+        if opened is None:
+            return dataset
+        opened[key] = dataset
+    return opened[key]
+
+
+def splits_by_seed(info: DatasetInfo) -> bool:
+    """Whether each seed of a run has a split of its own: the loader takes a `seed`."""
+    return "seed" in inspect.signature(_loader(info)).parameters
+
+
+def _loader(info: DatasetInfo) -> Callable[..., Any]:
+    return import_function(info.loader, "configs/datasets.yaml")
+
+
+def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any]:
+    try:
+        dataset: Dataset[Any] = open_split()
+    except VitrailError:
+        raise  # it says already what to do
+    except Exception as error:
+        # A damaged pickle or .mat file fails in as many ways as it has bytes.
+        raise VitrailError(
+            f"dataset '{name}' in {folder} cannot be read "
+            f"({type(error).__name__}: {error}); move that folder away and fetch it again"
+        ) from error
+    return dataset
+
+
+def stems(folder: Path, suffix: str) -> set[str]:
+    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
+    return {
+        os.path.relpath(file, folder).removesuffix(suffix)
+        for file in visible_files(folder)
+        if file.endswith(suffix)
+    }
+
+
+def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:
+    """Split indices into train and validation, each class by the same fraction, up to rounding.
+
+    For datasets that come without a split. `RandomState` rather than `Generator`: NumPy promises
+    that its stream never changes (NEP 19), so every later version makes the same split.
+    """
+    random, classes = np.random.RandomState(0), np.asarray(labels)
+    train, val = list[int](), list[int]()
+    for label in np.unique(classes):
+        members = random.permutation(np.flatnonzero(classes == label)).tolist()
+        cut = round(train_fraction * len(members))
+        train += members[:cut]
+        val += members[cut:]
+    return sorted(train), sorted(val)
+
+
+def stream(name: str, split: Split, seed: int = 0) -> np.random.RandomState:
+    """Return the random numbers of one split of a stand-in, which never change (NEP 19).
+
+    Each seed draws another composition.
+    """
+    drawn = f"/{seed}" if seed else ""
+    return np.random.RandomState(zlib.crc32(f"{name}/{split}{drawn}".encode()))
+
+
+@contextmanager
+def holding_out() -> Iterator[None]:
+    """Have stand-ins compose both splits of what they train on: no test source is read.
+
+    While the block runs, `members` divides the training sources: every fifth validates.
+    """
+    token = _holding_out.set(True)
+    try:
+        yield
+    finally:
+        _holding_out.reset(token)
+
+
+def holds_out() -> bool:
+    """Whether this is within `holding_out`."""
+    return _holding_out.get()
+
+
+def members(train: Sequence[M], val: Sequence[M], split: Split) -> list[M]:
+    """The sources (scans, tiles of photographs) that a split of a stand-in is composed of."""
+    if not holds_out():
+        return list(train if split == "train" else val)
+    return [source for at, source in enumerate(train) if (at % FIFTH == 0) == (split == "val")]
