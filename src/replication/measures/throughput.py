@@ -35,8 +35,8 @@ def throughput(
     """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
 
     `models` are fields of `replication.measures.architecture.Architecture` by label; `pairs` gives
-    for a label that of the model that it is compared with, or a list of several. `passes` of each model
-    are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
+    for a label that of the model that it is compared with, or a list of several. `passes` of each
+    model are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
 
     Returns:
         ``"<label>/..."`` with ``images_per_second`` (at the mean time of a pass), ``parameters``,

@@ -2,28 +2,12 @@
 
 import numpy as np
 import pytest
-from PIL import EpsImagePlugin, Image, ImageOps
+from PIL import EpsImagePlugin, Image
 
 from replication.images.decoding import read_mask
 from vitrail.errors import VitrailError
-from vitrail.image_files import FORMATS, ORIENTATION, READ, UNREAD, is_turned, read_image
 
 PIXELS = np.arange(6 * 8 * 3, dtype=np.uint8).reshape(6, 8, 3)
-LOSSLESS = ("BMP", "PNG", "PPM", "TIFF")
-
-
-@pytest.mark.parametrize("kind", LOSSLESS)
-def test_an_image_is_read_whatever_it_is_called(tmp_path, kind):
-    path = tmp_path / "image.jpg"
-    Image.fromarray(PIXELS).save(path, kind)
-    assert (np.asarray(read_image(path)) == PIXELS).all()
-
-
-@pytest.mark.parametrize("kind", ["GIF", "JPEG", "JPEG2000", "WEBP"])
-def test_other_formats_are_read(tmp_path, kind):
-    path = tmp_path / "image"
-    Image.fromarray(PIXELS).save(path, kind)
-    assert read_image(path).size == (8, 6)
 
 
 def test_a_mask_is_read_as_it_is_stored(tmp_path):
@@ -32,44 +16,11 @@ def test_a_mask_is_read_as_it_is_stored(tmp_path):
     assert (read_mask(path) == PIXELS[..., 0]).all()
 
 
-@pytest.mark.parametrize("read", [read_image, read_mask])
-def test_postscript_starts_no_interpreter(tmp_path, monkeypatch, read):
+def test_postscript_starts_no_interpreter(tmp_path, monkeypatch):
     path = tmp_path / "image.jpg"
     Image.fromarray(PIXELS).save(path, "EPS")
     started = []
     monkeypatch.setattr(EpsImagePlugin, "Ghostscript", lambda *args: started.append(args))
     with pytest.raises(VitrailError, match=r"cannot read \w+ .*image\.jpg"):
-        read(path)
+        read_mask(path)
     assert not started
-    assert "EPS" not in FORMATS
-
-
-def test_the_formats_that_are_read_have_all_of_their_suffixes():
-    """But for .pfm, whose pixels have 32 bits."""
-    suffixes = {name for name, kind in Image.registered_extensions().items() if kind in FORMATS}
-    assert suffixes - {".pfm"} == READ
-    assert not READ & UNREAD
-
-
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_an_image_is_turned_where_its_exif_moves_pixels(tmp_path, orientation):
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    Image.fromarray(PIXELS).save(tmp_path / "photo.jpg", exif=exif)
-    with Image.open(tmp_path / "photo.jpg") as image:
-        moved = np.asarray(ImageOps.exif_transpose(image)).tolist() != np.asarray(image).tolist()
-    assert is_turned(tmp_path / "photo.jpg") == moved
-    assert read_image(tmp_path / "photo.jpg").size == (8, 6)  # as it is stored
-
-
-def test_an_image_that_cannot_be_opened_is_not_turned(tmp_path):
-    (tmp_path / "damaged.jpg").write_bytes(b"nothing")
-    assert not is_turned(tmp_path / "damaged.jpg")
-    assert not is_turned(tmp_path / "none.jpg")
-
-
-def test_an_image_of_too_many_pixels_is_not_called_damaged(tmp_path, monkeypatch):
-    Image.fromarray(PIXELS).save(tmp_path / "map.png")
-    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 20)  # Pillow refuses twice as many
-    with pytest.raises(VitrailError, match=r"map\.png has more than 40 pixels.*make it smaller"):
-        read_image(tmp_path / "map.png")

@@ -1,10 +1,7 @@
 import pytest
 import torch
 
-from tests.replication.trained_on_digits import trained_on_digits
 from vitrail.octic.group import ELEMENTS
-
-__all__ = ["trained_on_digits"]
 
 
 @pytest.fixture(params=ELEMENTS)

@@ -3,10 +3,7 @@
 import pytest
 import timm
 import torch
-from torch import nn
 
-from replication.measures.scores import BY_IMAGE, unpack
-from replication.papers.octic.rotation import accuracy_of_views, rotated_accuracy
 from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.octic.views import (
@@ -78,40 +75,3 @@ def test_one_logit_has_no_most_confident_view():
 def test_of_equally_sure_views_the_first_counts():
     logits = torch.tensor([[1.0, 0.0], [0.0, 2.0], [2.0, 0.0]]).unsqueeze(1)
     assert torch.equal(most_confident_view(logits), logits[1])
-
-
-class Corner(nn.Module):
-    """Logits from one half of the image: what a turn moves."""
-
-    def __init__(self):
-        super().__init__()
-        self.linear = nn.Linear(32, 10, bias=False)
-
-    def forward(self, x):
-        return self.linear(x[:, 0, :4].flatten(1))
-
-
-def test_a_trained_model_is_measured_in_each_way(trained_on_digits):
-    trained = trained_on_digits(Corner())
-    values = accuracy_of_views(trained, images=60)
-    plain = rotated_accuracy(trained, images=60)
-    assert plain["equal"] < 50
-    for way, combine in WAYS.items():
-        keys = {key.removeprefix(f"{way}/") for key in values if key.startswith(f"{way}/")}
-        assert keys == plain.keys() | {"gmacs"}
-        assert (values[f"{way}/change"], values[f"{way}/equal"]) == (0, 100)
-        by_image = unpack(values[f"{way}/top1{BY_IMAGE}"])
-        assert 100 * by_image.mean() == pytest.approx(values[f"{way}/top1"], abs=1e-4)
-        viewed = trained_on_digits(GroupAverage(trained.model, combine))
-        assert values[f"{way}/top1"] == rotated_accuracy(viewed, images=60)["top1"]
-    # Eight times the 320 multiply-adds of the model, and the mean of 80 logits.
-    assert values["mean/gmacs"] == pytest.approx((8 * 320 + 80) / 1e9)
-
-
-def test_as_many_images_pass_as_the_rule_says(trained_on_digits):
-    model = Corner()
-    passed = []
-    model.register_forward_pre_hook(lambda _, given: passed.append(given[0]))
-    accuracy_of_views(trained_on_digits(model), images=20)
-    images = [batch for batch in passed if batch.device.type != "meta"]
-    assert sum(map(len, images)) == 20 * accuracy_of_views.passes

@@ -1,3 +1,3 @@
 """A finished run on the digits, as the measures' tests have it."""
 
-from tests.replication.trained_on_digits import trained_on_digits  # noqa: F401
+from tests.trained_on_digits import trained_on_digits  # noqa: F401

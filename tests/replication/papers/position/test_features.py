@@ -10,7 +10,7 @@ from replication.papers.position.features import (
     responses_to_means,
 )
 from replication.papers.position.measures import transformed, validation
-from tests.replication.trained_on_digits import trained_on_digits
+from tests.trained_on_digits import trained_on_digits
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.position_shap.paired import position_shap_half_batches

@@ -22,7 +22,7 @@ from replication.papers.position.measures import (
     paired_bias,
     position_bias,
 )
-from tests.replication.trained_on_digits import trained_on_digits
+from tests.trained_on_digits import trained_on_digits
 from vitrail.errors import VitrailError
 
 __all__ = ["trained_on_digits"]

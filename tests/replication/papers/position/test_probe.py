@@ -11,7 +11,7 @@ from replication.images.loading import EvaluationSamples
 from replication.images.opening import build
 from replication.images.transforms import eval_transform
 from replication.papers.position.probe import RIDGE, position_probe
-from tests.replication.trained_on_digits import trained_on_digits
+from tests.trained_on_digits import trained_on_digits
 from vitrail.errors import VitrailError
 
 __all__ = ["trained_on_digits"]

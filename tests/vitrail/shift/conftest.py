@@ -1,5 +1,0 @@
-"""The run that measures are tested on."""
-
-from tests.replication.trained_on_digits import trained_on_digits
-
-__all__ = ["trained_on_digits"]
