@@ -111,22 +111,26 @@ def fetch(
         Path, typer.Option(metavar="FILE", help="The registry of datasets.")
     ] = Path("configs/datasets.yaml"),
 ) -> None:
-    """Fetch a dataset and verify it.
+    """Fetch a dataset and verify it: files, number of images, and their digest if it is known.
 
     \b
     vitrail fetch cifar10
     vitrail fetch imagenet --data /datasets --check
     """
     from replication.config.datasets import find, load_registry
+    from replication.datasets.digest import check_digest
     from replication.datasets.fetch import fetch as get
     from replication.datasets.verify import verify
 
     info = find(name, load_registry(registry))
     images = (verify if check else get)(info, data)
-    print(f"{info.title}: {images['train']} training and {images['val']} validation images")
+    check_digest(info, data)
+    known = {"digest": info.digest} if info.digest else {}
+    counted = f"{images['train']} training and {images['val']} validation images"
+    print(f"{info.title}: {counted}{'; their digest is that of the registry' if known else ''}")
     if receipt:
         told = {"dataset": info.name, "version": info.version}
-        told |= {"verified": ["layout", "counts"], "images": images}
+        told |= {"verified": ["layout", "counts", *known], "images": images, **known}
         write_atomically(receipt, json.dumps(told, indent=2) + "\n")
 
 

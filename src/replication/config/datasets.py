@@ -95,7 +95,8 @@ class DatasetInfo(Strict):
 
     Of all this only name and `version` enter a recipe's hash. A change of another field in
     `identity_fields` makes trainings and measurements due in the folders that they have. Whoever
-    changes the images in a way that no such field tells raises the version.
+    changes the images in a way that no such field tells raises the version. `digest` is compared
+    and decides nothing: with it, other images than those of the entry are refused.
     """
 
     name: SkipJsonSchema[Name]  # the entry's key
@@ -116,6 +117,11 @@ class DatasetInfo(Strict):
     files: list[RemoteFile] = Field([], description="what `fetch` downloads")
     required: list[Inside] = Field([], description="files that the loader reads")
     images: list[Images] = Field([], description="folders of images that the loader reads")
+    digest: str | None = Field(
+        None,
+        pattern="^[0-9a-f]{64}$",
+        description="SHA-256 of the decoded images and labels, which `fetch` compares",
+    )
     segmentation: SegmentationFormat | None = None
     prepare: str | None = Field(
         None,
@@ -175,6 +181,7 @@ def miniature_of(info: DatasetInfo) -> DatasetInfo:
         "source": "made",
         "prepare": "replication.datasets.miniature:write",
         "folder": f"miniatures/{info.name}",
+        "digest": None,
     }
     # What these count, `verify` asks of the reader instead.
     return info.model_copy(update={**own, "files": [], "required": [], "images": []})

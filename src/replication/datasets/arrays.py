@@ -88,6 +88,18 @@ def svhn(folder: Path, split: Split) -> SVHN:
     return SVHN(folder, split="train" if split == "train" else "test")
 
 
+def svhn_10k(folder: Path, split: Split) -> Pictures:
+    """Open the first 10,000 of SVHN's test images: four fifths of them train, by their order.
+
+    They are in the publisher's ``test_32x32.mat``, or alone in a file of that name.
+    """
+    whole = svhn(folder, "val")
+    count = min(len(whole), 10_000)
+    chosen = slice(count * 4 // 5) if split == "train" else slice(count * 4 // 5, count)
+    images = whole.data[chosen].transpose(0, 2, 3, 1)  # torchvision has channels first
+    return Pictures(images, whole.labels[chosen])
+
+
 def digits(folder: Path, split: Split) -> Digits:
     """The scans of handwritten digits that come with scikit-learn, as they are: which digit is it?
 

@@ -103,9 +103,16 @@ def _write_cifar100(folder: Path, labels: Labels, paint: Picture) -> None:
 def _write_svhn(folder: Path, labels: Labels, paint: Picture) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for name, shown in (("train", labels["train"]), ("test", labels["val"])):
+        if not shown:
+            continue
         images = np.stack([paint(label) for label in shown], axis=-1)  # (32, 32, 3, N)
         digits = np.array([[label or 10] for label in shown], dtype=np.uint8)  # zero is 10
         savemat(folder / f"{name}_32x32.mat", {"X": images, "y": digits})
+
+
+def _write_svhn_10k(folder: Path, labels: Labels, paint: Picture) -> None:
+    # The reader splits the test images 4 to 1.
+    _write_svhn(folder, {"train": [], "val": sorted(labels["val"] * 4) + labels["val"]}, paint)
 
 
 def _write_eurosat(folder: Path, labels: Labels, paint: Picture) -> None:
@@ -183,6 +190,7 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.datasets.positions:cifar10_position_redrawn": _write_cifar10_position,
     "replication.datasets.arrays:cifar100": _write_cifar100,
     "replication.datasets.arrays:svhn": _write_svhn,
+    "replication.datasets.arrays:svhn_10k": _write_svhn_10k,
     "replication.datasets.folders:eurosat": _write_eurosat,
     "replication.datasets.folders:eurosat_by_seed": _write_eurosat,
     "replication.datasets.folders:bmc": _write_bmc,
@@ -194,6 +202,7 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     ),
     "replication.datasets.folders:imagenet": partial(_write_synsets, "", SYNSETS),
     "replication.datasets.folders:tiny_imagenet": _write_tiny_imagenet,
+    "replication.datasets.folders:tiny_imagenet_20": _write_tiny_imagenet,
 }
 
 

@@ -9,7 +9,6 @@ images it speaks. A scale that does not have the images has no such measure (``n
 from __future__ import annotations
 
 import functools
-import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any, overload
 
@@ -19,6 +18,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop, functional
 
 from replication.context import Context
+from replication.images.digest import images_sha256
 from replication.images.opening import build
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import evenly_spread
@@ -48,16 +48,8 @@ class Photographs(Sequence[Image.Image]):
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hex digest of all images in their order: of each height, width and RGB bytes.
-
-        Height and width are little-endian integers of 4 bytes.
-        """
-        digest = hashlib.sha256()
-        for image in self:
-            for side in (image.height, image.width):
-                digest.update(side.to_bytes(4, "little"))
-            digest.update(image.tobytes())
-        return digest.hexdigest()
+        """The hex digest of all images in their order, without labels (`images_sha256`)."""
+        return images_sha256((image, b"") for image in self)
 
     def batches(self, size: int) -> Iterator[Photographs]:
         """Yield the photographs in groups of `size`, the last of which may be smaller."""

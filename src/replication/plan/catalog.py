@@ -648,9 +648,13 @@ class Catalog:
         return self.runs_root / f"data-{short_hash(str(self.data_root))}"
 
     def made_of(self, dataset: str) -> str:
-        """What decides the files of a dataset, as JSON: its entry, and the code that makes them."""
+        """What decides whether a dataset is fetched again, as JSON.
+
+        That is what its entry says of the files and their images, and the code that makes them.
+        """
         info = find(dataset, self.datasets)
-        return json.dumps({"entry": info.identity_fields, "code": preparation_code(info).digest})
+        code = preparation_code(info).digest
+        return json.dumps({"entry": info.identity_fields, "digest": info.digest, "code": code})
 
     def weights_of(self, published: str) -> Path:
         """The file that holds published weights: those of a timm model, or at a URL."""

@@ -108,6 +108,7 @@ WORDS = {
     "folder": "moved",
     "layout": "other",
     "required": ["a"],
+    "digest": "0" * 64,
 }
 
 
@@ -155,12 +156,21 @@ def test_datasets_of_the_same_files_are_fetched_by_one_of_them(registry):
     fetching = {name: fetched_with(name, registry) for name in registry}
     others = {name: first for name, first in fetching.items() if first != name}
     of_cifar = dict.fromkeys(["cifar10-position", "cifar10-position-redrawn"], "cifar10")
-    assert others == {**of_cifar, "dinobloom": "bmc", "eurosat-by-seed": "eurosat"}
+    of_parts = {"svhn": "svhn-10k", "tiny-imagenet-20": "tiny-imagenet"}
+    assert others == {**of_cifar, **of_parts, "dinobloom": "bmc", "eurosat-by-seed": "eurosat"}
+
+
+def test_a_part_of_svhn_can_be_fetched_without_the_rest(registry):
+    """Its file is one of the whole's, and nothing else comes before it."""
+    part, whole = registry["svhn-10k"], registry["svhn"]
+    assert part.files == [file for file in whole.files if file.name in part.required]
+    assert fetched_with("svhn-10k", registry) == "svhn-10k"
 
 
 def test_image_folders_account_for_both_splits(registry):
     for info in registry.values():
-        if info.images and info.name != "dinobloom":  # which counts none
+        # DinoBloom counts none, and a part of Tiny-ImageNet has the folders of the whole.
+        if info.images and info.name not in ("dinobloom", "tiny-imagenet-20"):
             counted = sum(images.images for images in info.images)
             assert counted == info.train_images + info.val_images
 

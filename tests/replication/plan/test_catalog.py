@@ -696,6 +696,13 @@ def test_outside_a_checkout_one_is_told_where_to_go(tmp_path):
         load_catalog(tmp_path)
 
 
+def test_a_dataset_is_verified_anew_where_its_digest_changes(root):
+    catalog = load_catalog(root)
+    info, before = catalog.datasets["cifar10"], catalog.made_of("cifar10")
+    catalog.datasets["cifar10"] = info.model_copy(update={"digest": "0" * 64})
+    assert catalog.made_of("cifar10") != before
+
+
 def test_a_dataset_is_fetched_anew_where_its_files_or_their_code_change(root, monkeypatch):
     catalog = load_catalog(root)
     info = catalog.datasets["cifar10"]
