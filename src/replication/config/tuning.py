@@ -45,7 +45,7 @@ class SearchGroup(Strict):
     rates: tuple[PositiveFloat, ...] = Field(
         min_length=3, description="learning rates that all try"
     )
-    seeds: int = Field(2, ge=2, description="trainings of each rate")
+    seeds: int = Field(2, ge=1, description="trainings of each rate")
     of: dict[str, str] = Field(
         description="searched recipe -> patterns of the recipes that take its best rate"
     )
