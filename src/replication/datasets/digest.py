@@ -4,16 +4,14 @@ It is the same whichever way the files came (an archive of the publisher, a mirr
 hand), and another one where an image, a label, their order or the split differs.
 """
 
-# decides no number
-
 from __future__ import annotations
 
-from collections.abc import Iterator
+import hashlib
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replication.images.digest import images_sha256
 from replication.images.opening import SPLITS, build
 from vitrail.errors import VitrailError
 
@@ -23,6 +21,22 @@ if TYPE_CHECKING:
     from PIL import Image
 
     from replication.config.datasets import DatasetInfo
+
+
+def images_sha256(images: Iterable[tuple[Image.Image, bytes]]) -> str:
+    """Return the SHA-256 of images in their order, in hex digits.
+
+    Of each image its height and its width count, as little-endian integers of 4 bytes, then its
+    bytes by rows (three of each pixel, where it is RGB), then those that come with it: none, or
+    those of its label or mask.
+    """
+    digest = hashlib.sha256()
+    for image, label in images:
+        for side in (image.height, image.width):
+            digest.update(side.to_bytes(4, "little"))
+        digest.update(image.tobytes())
+        digest.update(label)
+    return digest.hexdigest()
 
 
 def dataset_sha256(info: DatasetInfo, root: Path) -> str:

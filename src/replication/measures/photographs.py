@@ -18,7 +18,7 @@ from torch import Tensor
 from torchvision.transforms import InterpolationMode, RandomResizedCrop, functional
 
 from replication.context import Context
-from replication.images.digest import images_sha256
+from replication.datasets.digest import images_sha256
 from replication.images.opening import build
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import evenly_spread
