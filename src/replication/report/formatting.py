@@ -322,7 +322,7 @@ def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tupl
     if not of_hardware and run["dataset"].isna().all():
         return "Computed: no data, nothing trained", commit
     told = datasets_read(", ".join(run["dataset"].dropna()), artifact, "for")
-    kind = "Stand-ins: small models on" if artifact.stand_ins else "dataset"
+    kind = "Small models on" if artifact.stand_ins else "dataset"
     data = f"{kind} {', '.join(told)}" if told else ""
     fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
     word = "seed" if told else "repetition"

@@ -139,7 +139,7 @@ def _claims_table(paper: PaperResults) -> str:
     """What the paper states, and whether our numbers bear it out."""
     rows = []
     for claim in paper.claims:
-        where = " on a stand-in" if claim["stand_in"] else ""
+        where = " on another model or other data" if claim["stand_in"] else ""
         kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
         standing = f"**{claim['status']}**{where} ({kind})"
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
