@@ -1,4 +1,4 @@
-"""Every paper's claims hold in print, and rest on three trainings."""
+"""Every paper's claims hold in print, and are of the kind of the numbers that they rest on."""
 
 from collections import Counter
 from fnmatch import fnmatch
@@ -8,6 +8,7 @@ import pytest
 from replication.config.claims import EVERY_ROW, Operand
 from replication.config.paper import read_reference
 from replication.plan.catalog import load_catalog
+from tests.conftest import ROOT, catalog_of
 
 PAPERS = ["octic", "position", "shift", "variance"]
 
@@ -21,7 +22,7 @@ NOT_PRINTED = {
 
 @pytest.fixture(scope="module", params=PAPERS)
 def full(request):
-    return load_catalog(scale="full").paper(request.param)
+    return catalog_of("full").paper(request.param)
 
 
 def test_the_paper_keeps_its_own_claims(full):
@@ -53,42 +54,10 @@ def printed(paper, side):
     return cell.value if cell else None
 
 
-# Claims of one run: on any weights, on one drawn example, on the spread of an estimator.
-OF_ONE_RUN = {
-    "position": ["batches-do-not-change-spread"],
-    "shift": ["default-tokens-change-*", "tokens-stay-*"],
-    "variance": ["rescaling-restores", "up-loses"],
-}
-
-
-@pytest.mark.parametrize("name", PAPERS)
-def test_what_a_claim_rests_on_is_trained_three_times_at_study_scale(name):
-    paper = load_catalog(scale="study").paper(name)
-    found = {
-        (artifact.name, cell.row, cell.column): cell.measurement
-        for artifact in paper.artifacts.values()
-        for cell in artifact.cells
-        if cell.measurement and cell.measurement.run
-    }
-    fewer = {
-        claim.id
-        for claim in paper.claims
-        for operand in claim.operands
-        for key, measurement in found.items()
-        if operand.text(key) is not None and len(measurement.seeds) < 3
-    }
-    excused = {
-        rule: [claim for claim in fewer if fnmatch(claim, rule)]
-        for rule in OF_ONE_RUN.get(name, [])
-    }
-    assert all(excused.values())
-    assert fewer == {claim for ones in excused.values() for claim in ones}
-
-
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_claim_is_of_the_kind_of_its_numbers(name):
     """Closed forms and counts are exact, times are timing, and only times are."""
-    paper = load_catalog(scale="smoke").paper(name)
+    paper = load_catalog(ROOT, scale="full", extensions=True).paper(name)  # every artifact
     cells = {
         (artifact.name, cell.row, cell.column): cell
         for artifact in paper.artifacts.values()
@@ -114,7 +83,7 @@ def test_a_claim_is_of_the_kind_of_its_numbers(name):
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_time_that_a_claim_rests_on_is_taken_five_times(name):
-    paper = load_catalog(scale="laptop").paper(name)
+    paper = catalog_of("laptop").paper(name)
     for claim in paper.claims:
         for operand in (claim.left, claim.right):
             if claim.kind == "timing" and isinstance(operand, Operand):

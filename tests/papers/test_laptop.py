@@ -2,14 +2,14 @@
 
 import pytest
 
-from replication.plan.catalog import load_catalog
 from replication.training.model_factory import create
+from tests.conftest import catalog_of
 from tests.papers.test_claims import PAPERS
 
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_every_classifier_and_backbone_can_be_built(name):
-    paper = load_catalog(scale="laptop").paper(name)
+    paper = catalog_of("laptop").paper(name)
     runs = [paper.run(recipe) for recipe in paper.recipes if not paper.without(recipe)]
     built = [run for run in runs if run.recipe.task != "segmentation"]
     assert built

@@ -1,39 +1,14 @@
-"""Scale later makes tables of other methods than the papers', under seeds of its own."""
+"""What docs/later.md says of the published tables of other methods than the papers'."""
 
 import csv
 import re
 
 import numpy as np
-import pytest
 from scipy.stats import ttest_rel
 
-from tests.conftest import ROOT, catalog_of
+from tests.conftest import ROOT
 
 PUBLISHED = ROOT / "results" / "published" / "later"
-
-
-def test_no_other_scale_draws_its_seeds():
-    drawn = {}
-    for scale in ("laptop", "study", "later"):
-        runs = catalog_of(scale).runs.values()
-        drawn[scale] = {seed for run in runs for seed in run.seeds}
-    assert not drawn["later"] & (drawn["laptop"] | drawn["study"])
-
-
-def test_its_recipes_are_those_of_the_study():
-    """So that what both scales train is an independent repetition."""
-    study = {(run.paper, run.name): run.recipe for run in catalog_of("study").runs.values()}
-    later = {(run.paper, run.name): run.recipe for run in catalog_of("later").runs.values()}
-    both = study.keys() & later.keys()
-    assert len(both) > 10
-    assert all(study[name] == later[name] for name in both)
-
-
-@pytest.mark.parametrize("scale", ["study", "later"])
-def test_a_table_is_made_by_one_of_the_two_scales_but_for_fractions(scale):
-    other = {"study": "later", "later": "study"}[scale]
-    mine, theirs = ({a.target for a in catalog_of(name).artifacts} for name in (scale, other))
-    assert mine & theirs == {"shift_fractional"}
 
 
 def test_the_numbers_on_the_page_are_those_published():

@@ -15,7 +15,7 @@ from replication.config.paper import read_reference
 from replication.context import Described
 from replication.measures.hyperparameters import hyperparameters
 from replication.papers.octic.dinov2.training_step import hyperparameters as of_dinov2
-from replication.plan.catalog import load_catalog
+from tests.conftest import catalog_of
 from vitrail.measures.flops import count
 from vitrail.octic.invariants import INVARIANTS
 
@@ -26,7 +26,7 @@ PRINTED = {
     "table1": 15, "table2": 72, "table3": 63, "table4": 16, "table5": 12, "table6": 26,
     "table6b": 26, "table7": 30, "table8": 13, "table9": 18, "table10": 37, "fig1": 36,
 }  # fmt: skip
-SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
+SCALES = ["laptop", "workstation", "full"]
 SIZES = {"l": "ViT-L/16", "h": "ViT-H/14"}
 FAMILIES = ["vit", "h2", "i8", "h8", "d2", "d8"]
 
@@ -41,12 +41,12 @@ def value(table, row, column):
 
 @pytest.fixture(scope="module")
 def full():
-    return load_catalog(scale="full").paper("octic")
+    return catalog_of("full").paper("octic")
 
 
 @pytest.fixture(scope="module")
 def laptop():
-    return load_catalog(scale="laptop").paper("octic")
+    return catalog_of("laptop").paper("octic")
 
 
 def classifiers(paper):
@@ -139,7 +139,7 @@ def test_table_10s_units_are_hours_of_a_whole_number_of_gpus_and_add_up():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
-    paper = load_catalog(scale=scale).paper("octic")
+    paper = catalog_of(scale).paper("octic")
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
@@ -295,12 +295,10 @@ def test_stand_ins_of_both_sizes_share_a_run(laptop):
     assert not any(cell.comparable for cell in laptop.artifacts["table5"].cells)
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu"])
-def test_stand_ins_have_their_share_of_octic_blocks(scale):
-    paper = load_catalog(scale=scale).paper("octic")
-    depth = paper.run("h8-l").recipe.model.args["depth"]
-    for name in classifiers(paper):
-        recipe = paper.run(name).recipe
+def test_stand_ins_have_their_share_of_octic_blocks(laptop):
+    depth = laptop.run("h8-l").recipe.model.args["depth"]
+    for name in classifiers(laptop):
+        recipe = laptop.run(name).recipe
         if "-k" in name:
             share = int(name.rpartition("-k")[2]) / 24
             assert recipe.model.args["octic_depth"] == pytest.approx(share * depth, abs=0.7)
@@ -344,7 +342,7 @@ def test_each_family_of_stand_ins_has_the_width_that_costs_as_a_plain_vit_of_48(
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_parameters_and_operations_are_those_of_full_size_models(scale):
-    artifacts = load_catalog(scale=scale).paper("octic").artifacts
+    artifacts = catalog_of(scale).paper("octic").artifacts
     for cell in artifacts["table2"].cells:
         if cell.metric in ("parameters", "multiply-adds"):
             assert cell.measurement.device == "cpu"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from replication.config.paper import read_reference
-from replication.plan.catalog import load_catalog
+from tests.conftest import catalog_of
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "position"
 PRINTED = {"table1": 15, "table2": 20, "table3": 40, "tableE": 3, "fig7": 1}
@@ -19,7 +19,7 @@ DATASETS = {
     "EuroSAT": "eurosat", "CIFAR-10": "cifar10", "Flowers-102": "flowers102",
     "Imagenette": "imagenette", "SVHN": "svhn",
 }  # fmt: skip
-SCALES = ["smoke", "laptop", "workstation", "full"]
+SCALES = ["laptop", "workstation", "full"]
 SETTINGS = 'settings of "tuned"'
 
 
@@ -33,12 +33,12 @@ def value(table, row, column):
 
 @pytest.fixture(scope="module")
 def full():
-    return load_catalog(scale="full").paper("position")
+    return catalog_of("full").paper("position")
 
 
 @pytest.fixture(scope="module")
 def laptop():
-    return load_catalog(scale="laptop").paper("position")
+    return catalog_of("laptop").paper("position")
 
 
 def same_but(one, other, *fields):
@@ -111,7 +111,7 @@ def test_the_better_auto_pe_is_above_the_better_plain_pe_on_all_datasets():
 
 @pytest.mark.parametrize("scale", ["workstation", "full"])
 def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
-    paper = load_catalog(scale=scale).paper("position")
+    paper = catalog_of(scale).paper("position")
     assert {*paper.artifacts} == {*PRINTED, *FIGURES, "controlled", "kernel_shap", "others"}
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
@@ -136,10 +136,6 @@ def test_at_laptop_scale_every_cell_of_a_claim_is_measured_but_table_3s_outside_
         for operand in claim.operands:
             datasets = ["SVHN"] if operand.artifact == "table3" else DATASETS
             assert {operand.key(dataset) for dataset in datasets} <= measured, claim.id
-
-
-def test_nothing_is_built_where_nothing_is_trained():
-    assert not load_catalog(scale="gpu").paper("position").artifacts
 
 
 @pytest.mark.parametrize("row", DATASETS)
@@ -328,7 +324,7 @@ def test_the_checkpoint_is_trained_on_other_data_than_what_starts_from_it(laptop
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_a_run_is_measured_once_but_the_controlled_one(scale):
-    paper = load_catalog(scale=scale).paper("position")
+    paper = catalog_of(scale).paper("position")
     measured = {}
     for artifact in paper.artifacts.values():
         for measurement in artifact.measurements:
@@ -345,14 +341,14 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_table_3_leaves_out_other_settings_of_rope_and_auto_pe_where_its_note_says_so(scale):
-    cells = load_catalog(scale=scale).paper("position").artifacts["table3"].cells
+    cells = catalog_of(scale).paper("position").artifacts["table3"].cells
     left_out = {cell.column for cell in cells if cell.measurement is None and cell.row != "SVHN"}
     assert all(cell.measurement for cell in cells if cell.row == "SVHN")
     columns = {cell.column for cell in cells if "by the text" not in cell.column}
     of_pe = {column for column in columns if not column.endswith(("/ APE", "/ APE/No PE"))}
     tuned = {cell.column for cell in cells if cell.column.startswith("+ tuned")}
     tuned -= {column for column in tuned if column.endswith("/ APE/No PE")}
-    assert left_out == (of_pe | tuned if scale in ("laptop", "smoke") else set())
+    assert left_out == (of_pe | tuned if scale == "laptop" else set())
 
 
 def test_cost_is_never_called_a_match(full):

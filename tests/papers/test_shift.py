@@ -12,6 +12,7 @@ from replication.config.recipes.classification import ClassificationRecipe
 from replication.context import Described
 from replication.measures.preprocessing import preprocessing
 from replication.plan.catalog import load_catalog
+from tests.conftest import catalog_of
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
 PRINTED = {
@@ -22,7 +23,7 @@ PRINTED = {
 }  # fmt: skip
 OTHER_GRIDS = ("_drawn", "_aps", "_anchoring", "_lps", "_low_pass", "_printed")
 PILOT = ("pilot", "pilot_literal", "pilot_augmented")
-SCALES = ["smoke", "laptop", "gpu", "workstation", "full"]
+SCALES = ["laptop", "workstation", "full"]
 MODELS = ["Swin-T", "SwinV2-T", "CvT-13", "MViTv2-T"]
 
 
@@ -36,7 +37,7 @@ def value(table, row, column):
 
 @pytest.fixture(scope="module")
 def full():
-    return load_catalog(scale="full").paper("shift")
+    return catalog_of("full").paper("shift")
 
 
 def classifiers(paper):
@@ -161,7 +162,7 @@ def test_the_preprocessing_tables_augment_in_training_only():
 
 @pytest.mark.parametrize("scale", SCALES)
 def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
-    paper = load_catalog(scale=scale).paper("shift")
+    paper = catalog_of(scale).paper("shift")
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
@@ -213,7 +214,7 @@ def test_the_parts_of_proofs_are_the_models_of_table_6(full):
 
 @pytest.mark.parametrize("scale", ["laptop", "full"])
 def test_the_segmenters_of_proofs_are_table_5s_at_every_scale(full, scale):
-    artifact = load_catalog(scale=scale).paper("shift").artifacts["proofs"]
+    artifact = catalog_of(scale).paper("shift").artifacts["proofs"]
     runs = [measurement.described for measurement in artifact.measurements]
     recipes = [run.recipe for run in runs if run]
     assert len(recipes) == 5
@@ -290,7 +291,7 @@ def test_the_pilot_trains_three_readings_once_which_differ_in_what_images_are_gi
 
 
 def test_a_laptop_rehearses_the_pilots_readings_in_an_epoch_each():
-    runs = load_catalog(scale="laptop").artifact("shift", "pilot").runs
+    runs = catalog_of("laptop").artifact("shift", "pilot").runs
     assert [(run.seeds, run.recipe.schedule.epochs) for run in runs] == [((0,), 1)] * 3
     assert len({run.recipe.canonical_json() for run in runs}) == 3
 
@@ -298,7 +299,7 @@ def test_a_laptop_rehearses_the_pilots_readings_in_an_epoch_each():
 def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
     artifact = full.artifacts["table1_augmented"]
     assert {run.name.split("-")[2] for run in artifact.runs} == {"augmented"}
-    assert "table1_augmented" not in load_catalog(scale="laptop").paper("shift").artifacts
+    assert "table1_augmented" not in catalog_of("laptop").paper("shift").artifacts
 
 
 def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_of_any_shape():
@@ -322,9 +323,9 @@ def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_o
             assert [values[f"{view}/resize/long"] for view in ("train", "eval")] == [side, side]
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "study", "later", "plateau", "small"])
+@pytest.mark.parametrize("scale", ["laptop", "small"])
 def test_other_readings_of_the_recipe_and_the_rule_are_trained_at_no_small_scale(scale):
-    paper = load_catalog(scale=scale).paper("shift")
+    paper = catalog_of(scale).paper("shift")
     readings = ("-literal", "-zeros", "_printed-")
     names = {run.name for artifact in paper.artifacts.values() for run in artifact.runs}
     assert not [name for name in names if any(reading in name for reading in readings)]
@@ -354,7 +355,7 @@ def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_two(ful
         args = {**recipe.model.args, "selection": "fast"}
         assert other.model == recipe.model.model_copy(update={"args": args})
         assert other.model_copy(update={"model": recipe.model}) == recipe
-    cells = load_catalog(scale="laptop").paper("shift").artifacts["table1"].cells
+    cells = catalog_of("laptop").paper("shift").artifacts["table1"].cells
     trained = {(cell.row, cell.measurement.run.info.name) for cell in cells if cell.measurement}
     assert {pair for pair in trained if pair[0] in fast} == {
         ("A-Swin-T, fast", "two-pieces"),
@@ -393,7 +394,7 @@ def test_segmenters_are_trained_as_sec_a3_2_says(full):
     for run in runs:
         assert run.recipe.schedule.steps == 160_000
         assert run.recipe.batch.size == 16
-        assert load_catalog(scale="full").resources(run).gpus == 4
+        assert catalog_of("full").resources(run).gpus == 4
 
 
 def test_an_adaptive_segmenter_differs_by_its_model_alone(full):
@@ -408,11 +409,10 @@ def test_an_adaptive_segmenter_differs_by_its_model_alone(full):
             assert plain.model.args == {}
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_micro_segmenters_of_a_pair_have_one_size_and_the_adaptive_ones_one_run(scale):
+def test_micro_segmenters_of_a_pair_have_one_size_and_the_adaptive_ones_one_run():
     from replication.training.segmentation.config import build_model
 
-    paper = load_catalog(scale=scale).paper("shift")
+    paper = catalog_of("laptop").paper("shift")
     for family in ("swin", "swinv2"):
         adaptive = paper.run(f"a_{family}_upernet-ade20k-circular")
         assert paper.run(f"a_{family}_upernet-ade20k-standard") is adaptive
@@ -470,7 +470,7 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
 
 def test_table_1_trains_each_recipe_five_times_on_two_gpus_each():
     """Sec. 5.1, A3.1: 8 models, 2 with another padding; ours are 4 fast ones and a ViT."""
-    catalog = load_catalog(scale="full")
+    catalog = catalog_of("full")
     runs = catalog.artifact("shift", "table1").runs
     assert sum(len(run.trainings) for run in runs) == (8 + 2) * 2 * 5
     extended = catalog.extended().artifact("shift", "table1").runs
@@ -526,7 +526,7 @@ def test_the_erased_patches_and_the_ranges_are_the_printed_pixels(full):
 
 
 def test_a_laptop_trains_on_a_stand_in_for_each_data_set_and_levels_all_but_padding():
-    paper = load_catalog(scale="laptop").paper("shift")
+    paper = catalog_of("laptop").paper("shift")
     names = [name for name in classifiers(paper) if not paper.without(name)]
     for name in names:
         model, dataset, regime = name.split("-")
@@ -542,9 +542,8 @@ def test_a_laptop_trains_on_a_stand_in_for_each_data_set_and_levels_all_but_padd
     assert not any(cell.comparable for cell in paper.artifacts["table1"].cells)
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop"])
-def test_a_pair_is_trained_alike_at_a_smaller_scale_too(scale):
-    paper = load_catalog(scale=scale).paper("shift")
+def test_a_pair_is_trained_alike_at_a_smaller_scale_too():
+    paper = catalog_of("laptop").paper("shift")
     for name in classifiers(paper):
         if f"a_{name}" in paper.recipes and not paper.without(f"a_{name}"):
             plain, adaptive = (paper.run(recipe_name).recipe for recipe_name in (name, f"a_{name}"))
@@ -555,12 +554,6 @@ def test_a_pair_is_trained_alike_at_a_smaller_scale_too(scale):
                 **ours,
                 **{key: value for key, value in theirs.items() if key == "padding_mode"},
             }
-
-
-def test_benchmarks_alone_run_on_one_gpu():
-    paper = load_catalog(scale="gpu").paper("shift")
-    assert [*paper.artifacts] == ["table3", "table4", "tableA1", "fig1", "fig2", "fig3"]
-    assert not any(artifact.runs for artifact in paper.artifacts.values())
 
 
 def test_runtime_and_memory_are_never_called_a_match(full):
@@ -576,7 +569,7 @@ def test_the_sample_of_table_a11s_worst_offsets_is_the_one_in_its_note(full):
         ("full", "{images:,} with {shifts:,} offsets"),
         ("laptop", "{images} with all"),
     ):
-        spec = load_catalog(scale=scale).paper("shift").measure("worst_shift")
+        spec = catalog_of(scale).paper("shift").measure("worst_shift")
         assert words.format(**spec.args) in note
 
 

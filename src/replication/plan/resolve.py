@@ -346,9 +346,13 @@ def _stand_ins(scale: Scale, layers: Mapping[Path, PaperScale]) -> StandIns:
 
 
 def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
-    """Whether the files of a scale have an artifact; the last that names any counts."""
+    """Whether the files of a scale have an artifact; the last that names any counts.
+
+    A paper without a file of a scale is not made at that scale.
+    """
     chosen = [layer.artifacts for layer in layers.values() if layer.artifacts is not None]
-    return not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
+    named = not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
+    return bool(layers) and named
 
 
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:

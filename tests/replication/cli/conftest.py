@@ -44,14 +44,15 @@ RECIPES = {
     },
     "recipes": [{"name": "{mix}"}],
 }
-SMOKE = {
+SMALL = {
+    "datasets": {"imagenet": "digits"},
     "recipes": {
         "*": {
             "schedule": {"epochs": 1, "warmup_epochs": 0},
             "precision": "fp32",
             "ema_decay": None,
         }
-    }
+    },
 }
 ARTIFACTS = {
     "measures": {
@@ -101,7 +102,7 @@ CLAIMS = [
     }
 ]
 NUMBERS = {"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 71.0, 72.0]}
-CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable", "scale": "smoke"}
+CELL = {"metric": "m", "measured": 1.0, "n_seeds": 1, "verdict": "not_comparable", "scale": "small"}
 
 
 @pytest.fixture
@@ -120,7 +121,7 @@ def checkout(tmp_path, monkeypatch):
         ("recipes", RECIPES),
         ("artifacts", ARTIFACTS),
         ("claims", CLAIMS),
-        ("scales/smoke", SMOKE),
+        ("scales/small", SMALL),
         ("scales/laptop", {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}),
     ):
         (paper / f"{name}.yaml").write_text(as_yaml(content))
@@ -158,7 +159,7 @@ def vitrail(checkout, vitrail):
 def catalog(checkout):
     """The catalogue of the checkout at one scale."""
 
-    def load(scale="smoke"):
+    def load(scale="small"):
         return load_catalog(scale=scale)
 
     return load

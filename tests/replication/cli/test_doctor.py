@@ -30,9 +30,9 @@ def test_a_scale_on_bundled_data_needs_nothing_more(doctor, checkout):
     recipes.write_text(recipes.read_text().replace("pretrained: true", "pretrained: false"))
     (checkout / "file").touch()  # nobody can make a folder below it
     for data in ("data", "file/data"):
-        done = doctor("--scale", "smoke", "--data", data)
+        done = doctor("--scale", "small", "--data", data)
         assert done.code == 0
-        assert "Nothing is missing for scale smoke" in done.out
+        assert "Nothing is missing for scale small" in done.out
 
 
 def test_a_missing_dataset_is_told_with_its_licence_tree_and_whom_it_blocks(doctor):
@@ -82,7 +82,7 @@ def test_versions_are_compared_with_the_lock_but_for_the_build(tmp_path):
 
 def test_a_package_that_is_absent_is_missing(doctor, checkout):
     (checkout / "envs" / "requirements.lock").write_text("no-such-package==1.0\n")
-    done = doctor("--scale", "smoke")
+    done = doctor("--scale", "small")
     assert done.code == 1
     assert "no-such-package==1.0" in done.out
 

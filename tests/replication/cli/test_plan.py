@@ -42,13 +42,13 @@ def test_trainings_are_done_resumable_or_missing_by_their_files(vitrail, catalog
     checkpoint(mixup, 0, 3)
     here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
     here.paper("tiny").measurement("facts", None).path.write_text("{}")
-    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("plan", "tiny_table1", "--scale", "small").out
     assert line(out, "train") == ["train", "1", "1", "0"]
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "1", "0", "0"]
     assert line(out, "render") == ["render", "0", "0", "1"]
     weights.unlink()
-    out = vitrail("plan", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("plan", "tiny_table1", "--scale", "small").out
     assert line(out, "train") == ["train", "0", "1", "1"]
 
 
@@ -64,7 +64,7 @@ def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
 
 
 def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine_tuning):
-    out = vitrail("plan", "tiny_table2", "--scale", "smoke").out
+    out = vitrail("plan", "tiny_table2", "--scale", "small").out
     assert line(out, "train") == ["train", "0", "0", "2"]
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
@@ -152,8 +152,8 @@ def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, ch
 
 def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
     said = "divided among the"
-    assert said in vitrail("plan", "tiny_table1", "--scale", "smoke").out
-    assert said not in vitrail("plan", "tiny_table1", "--scale", "smoke", "--device", "a100").out
+    assert said in vitrail("plan", "tiny_table1", "--scale", "small").out
+    assert said not in vitrail("plan", "tiny_table1", "--scale", "small", "--device", "a100").out
 
 
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(

@@ -91,14 +91,14 @@ def test_no_help_shows_its_markup_or_types_in_brackets(vitrail, arguments):
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
     target = {"plan": ["tiny"], "show": ["tiny"], "why": ["tiny_table1", "Plain", "Top-1"]}
-    done = vitrail(command, *target.get(command, []), "--scale", "smok")
+    done = vitrail(command, *target.get(command, []), "--scale", "smal")
     assert done.code == 2
-    assert "scale 'smok' is unknown; did you mean 'smoke'?" in done.err
+    assert "scale 'smal' is unknown; did you mean 'small'?" in done.err
 
 
 @pytest.mark.parametrize("command", ["plan", "show"])
 def test_an_unknown_target_is_answered_with_the_closest(vitrail, command):
-    done = vitrail(command, "tiny_tabel1", "--scale", "smoke")
+    done = vitrail(command, "tiny_tabel1", "--scale", "small")
     assert done.code == 2
     assert "did you mean 'tiny_table1'?" in done.err
 
@@ -117,12 +117,12 @@ def test_through_a_pipe_a_row_is_one_line(vitrail, checkout):
     artifacts.write_text(artifacts.read_text().replace("label: Mixup", f"label: {label.strip()}"))
     for file in ("reference/table1.csv", "claims.yaml"):
         (checkout / "configs" / "papers" / "tiny" / file).unlink()
-    out = vitrail("show", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("show", "tiny_table1", "--scale", "small").out
     assert [line.count(label.strip()) for line in out.splitlines() if "words" in line] == [1, 1]
 
 
 def test_folders_can_be_chosen(vitrail):
-    out = vitrail("show", "tiny", "--scale", "smoke", "--long", "--runs", "elsewhere/runs").out
+    out = vitrail("show", "tiny", "--scale", "small", "--long", "--runs", "elsewhere/runs").out
     assert "elsewhere/runs/tiny/plain-" in out
 
 

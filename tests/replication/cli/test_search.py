@@ -21,7 +21,7 @@ SEARCHES = [{"rates": [1e-9, 1e-2, 3e-2], "of": {"plain": "plain"}}]
 def searched(checkout):
     """The scale searches one recipe of three; the file that it will be found in."""
     folder = checkout / "configs" / "papers" / "tiny"
-    path = folder / "scales" / "smoke.yaml"
+    path = folder / "scales" / "small.yaml"
     path.write_text(as_yaml({**read_yaml(path), "searches": SEARCHES}))
     return folder / "searched.csv"
 
@@ -32,7 +32,7 @@ def rows(path):
 
 
 def test_it_tries_every_rate_then_the_best_twice_as_long_and_judges_the_pixels(searched, vitrail):
-    assert vitrail("search", "tiny", "--scale", "smoke", "--jobs", "2").code == 0
+    assert vitrail("search", "tiny", "--scale", "small", "--jobs", "2").code == 0
     found = rows(searched)
     floors = [row for row in found if row["recipe"].startswith(FLOORS)]
     assert len(floors) == 3 * 2  # rules, seeds
@@ -40,11 +40,11 @@ def test_it_tries_every_rate_then_the_best_twice_as_long_and_judges_the_pixels(s
     twice = [row for row in found if row["length"] == "2"]
     assert sorted(row["rate"] for row in once) == ["0.01", "0.01", "0.03", "0.03", "1e-09", "1e-09"]
     assert len(twice) == 2
-    paper = load_catalog(scale="smoke").paper("tiny")
+    paper = load_catalog(scale="small").paper("tiny")
     assert {float(row["rate"]) for row in twice} == {paper.recipe("plain").optimizer.lr}
     assert paper.recipe("plain").optimizer.lr > 1e-9
     assert paper.standing("plain").floor
-    assert vitrail("search", "tiny", "--scale", "smoke").out == ""  # nothing is repeated
+    assert vitrail("search", "tiny", "--scale", "small").out == ""  # nothing is repeated
     assert rows(searched) == found
 
 
@@ -79,7 +79,7 @@ def test_a_scale_without_searches_says_where_to_write_them(searched, vitrail):
 
 
 def test_a_recipe_that_is_not_searched_is_refused(searched, vitrail):
-    done = vitrail("search", "tiny", "mixup", "--scale", "smoke")
+    done = vitrail("search", "tiny", "mixup", "--scale", "small")
     assert done.code == 2
     assert "recipe 'mixup' is not searched" in done.err
     assert "plain" in done.err

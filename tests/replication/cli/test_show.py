@@ -12,20 +12,20 @@ from replication.report.results import published_folder
 
 def test_a_cell_is_a_line_with_its_measured_and_printed_value_and_verdict(vitrail, write_results):
     write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
-    lines = vitrail("show", "tiny_table1", "--scale", "smoke").out.splitlines()
+    lines = vitrail("show", "tiny_table1", "--scale", "small").out.splitlines()
     (cell,) = [line.split() for line in lines if line.startswith("Plain  ") and "Top-1" in line]
     assert cell == [*["Plain", "Top-1"], *["75.2", "±", "0.5‡"], *["74.8", "±", "0.1"], "outside"]
 
 
 def test_a_target_that_is_not_made_shows_what_is_printed_and_how_to_make_it(vitrail):
-    out = vitrail("show", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("show", "tiny_table1", "--scale", "small").out
     assert "74.8 ± 0.1" in out
-    assert "Not made here yet: snakemake tiny_table1 --config scale=smoke" in out
+    assert "Not made here yet: snakemake tiny_table1 --config scale=small" in out
 
 
 def test_in_full_a_cell_has_its_measure_run_and_place_and_the_runs_their_folders(vitrail, catalog):
     run = catalog().paper("tiny").run("plain")
-    lines = vitrail("show", "tiny_table1", "--scale", "smoke", "--long").out.splitlines()
+    lines = vitrail("show", "tiny_table1", "--scale", "small", "--long").out.splitlines()
     number = next(index for index, line in enumerate(lines) if line.startswith("Plain, Top-1: "))
     assert "printed 74.8 ± 0.1" in lines[number]
     assert f"accuracy: top1 of plain-{run.recipe.hash}; Table 1, p. 1" in lines[number + 1]
@@ -39,7 +39,7 @@ def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
     artifacts = read_yaml(paper / "artifacts.yaml")
     artifacts["artifacts"]["table1"]["columns"][0]["group"] = "Digits"
     (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
-    out = vitrail("show", "tiny_table1", "--scale", "smoke").out
+    out = vitrail("show", "tiny_table1", "--scale", "small").out
     grouped, others = out.split("\nMix ")[1:]
     assert out.index("Digits\n") < out.index("\nMix ")
     assert (grouped.count("Top-1"), grouped.count("Ratio")) == (3, 0)
@@ -68,7 +68,7 @@ def test_a_segmenters_files_are_told_by_length_and_digest(vitrail, tracked, monk
 
 def test_a_shared_run_a_source_and_an_untrained_recipe_are_told(vitrail, catalog, fine_tuning):
     plain, tuned = (catalog().paper("tiny").run(name) for name in ("plain", "tuned"))
-    lines = vitrail("show", "tiny_table2", "--scale", "smoke", "--long").out.splitlines()
+    lines = vitrail("show", "tiny_table2", "--scale", "small", "--long").out.splitlines()
     below = {line.split(":")[0]: after for line, after in itertools.pairwise(lines)}
     assert below["Again, Top-1"].endswith(f" of {plain.folder.name}")
     assert below["Tuned, Size"].endswith(f" of ({tuned.folder.name})")
@@ -93,7 +93,7 @@ def test_a_printed_answer_is_yes_or_no(vitrail, checkout):
     (paper / "artifacts.yaml").write_text(as_yaml(artifacts))
     reference = paper / "reference" / "table1.csv"
     reference.write_text(reference.read_text().replace("Mixup,Ratio,0.5", "Mixup,Ratio,1"))
-    lines = vitrail("show", "tiny_table1", "--scale", "smoke").out.splitlines()
+    lines = vitrail("show", "tiny_table1", "--scale", "small").out.splitlines()
     assert [line for line in lines if line.startswith("Mixup") and " yes " in line]
 
 
@@ -121,7 +121,7 @@ def test_a_recipe_of_several_papers_needs_the_paper(vitrail, checkout):
 
 
 def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
-    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "smoke").out
+    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "small").out
     recipe = catalog().paper("tiny").run("mixup").recipe
     assert yaml.safe_load(out) == recipe.model_dump(mode="json")
     said = dict(line.split("  # ") for line in out.splitlines()[1:] if "  # " in line)
@@ -130,7 +130,7 @@ def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
     for value, place in {
         "mixup: 0.8": f"{paper}/recipes.yaml",
         "depth: 1": f"{paper}/recipes.yaml",
-        "epochs: 1": f"{paper}/scales/smoke.yaml",
+        "epochs: 1": f"{paper}/scales/small.yaml",
         "dataset: digits": "configs/scales/laptop.yaml",
     }.items():
         file, _, number = said[value].rpartition(":")
@@ -143,14 +143,14 @@ def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
 
 def test_why_says_which_other_recipes_a_line_sets(vitrail, checkout):
     """Both `base` and the scale's file set values of all three recipes."""
-    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "smoke").out
+    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "small").out
     lines = (checkout / "configs" / "papers" / "tiny" / "recipes.yaml").read_text().splitlines()
     place = {key: f"recipes.yaml:{number}" for number, key in enumerate(map(str.strip, lines), 1)}
     also = [line for line in out.splitlines() if " also sets " in line]
     told = {line.split(" also sets ")[0].rpartition("/")[2]: line for line in also}
     assert told[place["depth: 1"]].endswith("also sets 2 other recipes: plain, published")
     assert place["mixup: 0.8"] not in told
-    assert any(name.startswith("smoke.yaml") for name in told)
+    assert any(name.startswith("small.yaml") for name in told)
 
 
 def test_a_line_that_sets_recipes_of_other_papers_names_them_with_the_paper(vitrail, checkout):
@@ -188,7 +188,7 @@ def test_show_without_target_and_recipe_says_what_to_give(vitrail):
 
 def test_json_has_the_numbers(vitrail, write_results):
     write_results({("Plain", "Top-1"): {"measured": 75.25, "std": 0.5, "verdict": "outside"}})
-    (table,) = json.loads(vitrail("show", "tiny_table1", "--scale", "smoke", "--json").out)
+    (table,) = json.loads(vitrail("show", "tiny_table1", "--scale", "small", "--json").out)
     assert table["target"] == "tiny_table1"
     cells = {(cell["row"], cell["column"]): cell for cell in table["cells"]}
     plain = cells["Plain", "Top-1"]

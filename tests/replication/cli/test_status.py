@@ -4,41 +4,41 @@ PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
 
 
 def test_nothing_done_is_said_with_the_command_that_does_it(vitrail):
-    done = vitrail("status", "--scale", "smoke")
+    done = vitrail("status", "--scale", "small")
     assert done.code == 0
-    assert "snakemake all --config scale=smoke" in done.out
+    assert "snakemake all --config scale=small" in done.out
     assert "3 missing" in done.out
 
 
 def test_a_shared_run_counts_once(vitrail, fine_tuning):
-    assert "Runs at scale smoke: 3 missing" in vitrail("status", "--scale", "smoke").out
+    assert "Runs at scale small: 3 missing" in vitrail("status", "--scale", "small").out
 
 
 def test_artifacts_are_done_partly_or_missing(vitrail, write_results):
     write_results({PLAIN: {"verdict": "within"}, RATIO: {"verdict": "exact"}})
-    out = vitrail("status", "--scale", "smoke").out
+    out = vitrail("status", "--scale", "small").out
     assert "tiny_table1  done" in out
     assert "Not begun: 1 of 2 tables and figures." in out
     write_results({PLAIN: {"verdict": "within"}, MIXUP: {"verdict": "not_run", "measured": ""}})
-    assert "tiny_table1  partly" in vitrail("status", "--scale", "smoke").out
+    assert "tiny_table1  partly" in vitrail("status", "--scale", "small").out
 
 
 def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
     of_seeds = {"std": 0.1, "n_seeds": 3}
     write_results({PLAIN: {"measured": 2.0, **of_seeds}, MIXUP: {"measured": 1.0, **of_seeds}})
-    assert "held      tiny/plain-is-better" in vitrail("status", "--scale", "smoke").out
+    assert "held      tiny/plain-is-better" in vitrail("status", "--scale", "small").out
     write_results({PLAIN: {"measured": 1.0, **of_seeds}, MIXUP: {"measured": 2.0, **of_seeds}})
-    assert "contrary  tiny/plain-is-better" in vitrail("status", "--scale", "smoke").out
+    assert "contrary  tiny/plain-is-better" in vitrail("status", "--scale", "small").out
 
 
 def test_the_place_of_the_report_is_told_once_it_is_there(vitrail, write_results, catalog):
     write_results({PLAIN: {}})
     assert (
-        "snakemake all --config scale=smoke adds report.html"
-        in vitrail("status", "--scale", "smoke").out
+        "snakemake all --config scale=small adds report.html"
+        in vitrail("status", "--scale", "small").out
     )
     catalog().reports[1].write_text("# Results\n")
-    assert "results/smoke/report.html" in vitrail("status", "--scale", "smoke").out
+    assert "results/small/report.html" in vitrail("status", "--scale", "small").out
 
 
 def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, checkout):
@@ -51,23 +51,23 @@ def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, c
 
 def test_what_is_older_than_its_code_is_named(vitrail, make, rewrite):
     numbers = {"plain": [80.0], "mixup": [70.0]}
-    make(numbers, scale="smoke")
-    assert "older code" not in vitrail("status", "--scale", "smoke").out
-    catalog = make(numbers, scale="smoke", code="0123456789abcdef")
-    out = vitrail("status", "--scale", "smoke").out
+    make(numbers, scale="small")
+    assert "older code" not in vitrail("status", "--scale", "small").out
+    catalog = make(numbers, scale="small", code="0123456789abcdef")
+    out = vitrail("status", "--scale", "small").out
     assert "2 runs trained by older code" in out
     assert f"tiny/{catalog.paper('tiny').run('plain').folder.name}" in out
     path = catalog.paper("tiny").measurement("facts", None).path
     rewrite(path, lambda content: content.update(code="0123456789abcdef"))
-    out = " ".join(vitrail("status", "--scale", "smoke").out.split())
-    again = f"snakemake tiny_table1 --forcerun {path} --config scale=smoke"
+    out = " ".join(vitrail("status", "--scale", "small").out.split())
+    again = f"snakemake tiny_table1 --forcerun {path} --config scale=small"
     assert f"1 record to make again: {path} was made by other code than is here: {again}" in out
 
 
 def test_json_has_the_counts(vitrail, write_results):
     write_results({PLAIN: {"measured": 2.0, "verdict": "within"}, MIXUP: {"measured": 1.0}})
-    record = json.loads(vitrail("status", "--scale", "smoke", "--json").out)
-    assert record["scale"] == "smoke"
+    record = json.loads(vitrail("status", "--scale", "small", "--json").out)
+    assert record["scale"] == "small"
     assert record["artifacts"]["tiny_table1"]["state"] == "done"
     assert record["artifacts"]["tiny_table1"]["verdicts"]["within"] == 1
     assert record["runs"]["missing"] == 3

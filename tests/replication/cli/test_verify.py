@@ -180,12 +180,12 @@ def test_one_number_further_apart_than_chance_allows_fails(publish, make, verify
 def test_a_single_run_has_the_largest_published_spread_of_its_table(publish, make, verify):
     """The seeds of scale laptop have standard deviations of 1 and 4."""
     publish({"plain": [80.0, 81.0, 82.0], "mixup": [70.0, 74.0, 78.0]})
-    publish({"plain": [80.0], "mixup": [70.0]}, scale="smoke")
-    make({"plain": [70.0], "mixup": [80.0]}, scale="smoke")  # 1.8 standard deviations
-    told = json.loads(verify("smoke", "--json").out)
+    publish({"plain": [80.0], "mixup": [70.0]}, scale="small")
+    make({"plain": [70.0], "mixup": [80.0]}, scale="small")  # 1.8 standard deviations
+    told = json.loads(verify("small", "--json").out)
     assert (told["verified"], told["numbers"]["within"]) == (True, 2)
-    make({"plain": [40.0], "mixup": [80.0]}, scale="smoke")  # 7
-    done = verify("smoke", "--json")
+    make({"plain": [40.0], "mixup": [80.0]}, scale="small")  # 7
+    done = verify("small", "--json")
     assert done.code == 1
     assert [number["row"] for number in json.loads(done.out)["beyond_chance"]] == ["Plain"]
 
@@ -202,27 +202,27 @@ def test_seeds_with_equal_numbers_are_taken_for_single_runs(publish, make, verif
 
 
 def test_where_no_spread_is_published_a_single_run_may_differ_by_half(publish, make, verify):
-    publish({"plain": [80.0], "mixup": [70.0]}, scale="smoke")
-    make({"plain": [79.0], "mixup": [35.0]}, scale="smoke")
-    done = verify("smoke")
+    publish({"plain": [80.0], "mixup": [70.0]}, scale="small")
+    make({"plain": [79.0], "mixup": [35.0]}, scale="small")
+    done = verify("small")
     assert done.code == 0, done.out
-    make({"plain": [24.0], "mixup": [21.0]}, scale="smoke")
-    done = verify("smoke", "--json")
+    make({"plain": [24.0], "mixup": [21.0]}, scale="small")
+    done = verify("small", "--json")
     assert done.code == 1
     assert len(json.loads(done.out)["beyond_chance"]) == 2
 
 
 def test_differences_of_rounding_are_none(publish, make, verify):
     """A number that float32's rounding decides is another on another machine."""
-    publish({"plain": [1e-7], "mixup": [70.0]}, scale="smoke")
-    make({"plain": [5e-7], "mixup": [70.00001]}, scale="smoke")
-    told = json.loads(verify("smoke", "--json").out)
+    publish({"plain": [1e-7], "mixup": [70.0]}, scale="small")
+    make({"plain": [5e-7], "mixup": [70.00001]}, scale="small")
+    told = json.loads(verify("small", "--json").out)
     assert (told["verified"], told["numbers"]["same"]) == (True, 3)
 
 
 def test_only_changed_claims_are_listed_and_a_lost_one_fails(publish, make, verify, checkout):
     path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
-    path.write_text(path.read_text().replace("smoke", "laptop"))
+    path.write_text(path.read_text().replace("small", "laptop"))
     publish()
     assert "plain-is-better" not in verify().out
     make({"plain": [60.0, 61.0, 62.0], "mixup": NUMBERS["mixup"]})
@@ -236,7 +236,7 @@ def test_a_claim_about_hardware_is_never_lost(publish, make, verify, checkout):
     """Another machine may be faster at something else."""
     folder = checkout / "configs" / "papers" / "tiny"
     claims, artifacts = folder / "claims.yaml", folder / "artifacts.yaml"
-    claims.write_text(claims.read_text().replace("smoke", "laptop"))
+    claims.write_text(claims.read_text().replace("small", "laptop"))
     read = yaml.safe_load(artifacts.read_text())
     read["artifacts"]["table1"]["columns"][0]["hardware"] = True
     artifacts.write_text(as_yaml(read))
@@ -287,9 +287,9 @@ def test_the_worst_copy_of_a_number_counts(publish, verify):
 
 
 def test_without_published_results_it_says_so(vitrail):
-    done = vitrail("verify", "--scale", "smoke")
+    done = vitrail("verify", "--scale", "small")
     assert done.code == 2
-    assert "results/published/smoke holds no results" in done.err
+    assert "results/published/small holds no results" in done.err
 
 
 def test_what_is_found_is_told_as_json(publish, make, verify):

@@ -10,14 +10,14 @@ from replication.records.record import read_record
 from replication.report.results import RECORDS, as_lines, published_folder, read_published
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
-SMOKE = ["--scale", "smoke"]
+SMALL = ["--scale", "small"]
 
 
 @pytest.fixture
 def asked(vitrail):
     """What ``vitrail why`` tells, as data."""
 
-    def ask(*arguments, scale="smoke"):
+    def ask(*arguments, scale="small"):
         done = vitrail("why", *arguments, "--scale", scale, "--json")
         assert done.code == 0, done.err
         return json.loads(done.out)
@@ -99,7 +99,7 @@ def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog
     paper = "configs/papers/tiny"
     for field, value, file in (
         ("augmentation.mixup", 0.8, f"{paper}/recipes.yaml"),
-        ("schedule.epochs", 1, f"{paper}/scales/smoke.yaml"),
+        ("schedule.epochs", 1, f"{paper}/scales/small.yaml"),
     ):
         place, _, number = found[field]["place"].rpartition(":")
         assert (found[field]["value"], place) == (value, file)
@@ -135,7 +135,7 @@ def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     assert told["measured"] is None
     assert told["measurement"]["sha256"] is None
     assert [training["sha256"] for training in told["trainings"]] == [None]
-    assert "snakemake tiny_table1 --config scale=smoke" in vitrail(*CELL, *SMOKE).out
+    assert "snakemake tiny_table1 --config scale=small" in vitrail(*CELL, *SMALL).out
 
 
 def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publish, checkout):
@@ -194,8 +194,8 @@ def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
 
 @pytest.mark.parametrize("arguments", [[], ["Plain"]])
 def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, arguments):
-    done = vitrail("why", "tiny_table1", *arguments, *SMOKE)
-    assert (done.code, "`vitrail show tiny_table1 --scale smoke` lists" in done.err) == (2, True)
+    done = vitrail("why", "tiny_table1", *arguments, *SMALL)
+    assert (done.code, "`vitrail show tiny_table1 --scale small` lists" in done.err) == (2, True)
 
 
 def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
@@ -224,7 +224,7 @@ def test_a_label_needs_its_group_only_where_another_group_has_it(vitrail, checko
     grouped(checkout, [("A", "Top-1"), ("B", "Top-1"), ("B", "Top-5")])
     assert asked("tiny_table1", "Plain", "Top-5")["column"] == "B / Top-5"
     assert asked("tiny_table1", "Plain", "A / Top-1")["column"] == "A / Top-1"
-    done = vitrail("why", "tiny_table1", "Plain", "Top-1", *SMOKE)
+    done = vitrail("why", "tiny_table1", "Plain", "Top-1", *SMALL)
     assert done.code == 2
     assert "'A / Top-1' or 'B / Top-1'" in done.err
 
@@ -239,13 +239,13 @@ def test_a_label_needs_its_group_only_where_another_group_has_it(vitrail, checko
     ],
 )
 def test_an_unknown_name_is_answered_with_the_closest(vitrail, cell, closest):
-    done = vitrail("why", *cell, *SMOKE)
+    done = vitrail("why", *cell, *SMALL)
     assert done.code == 2
     assert f"did you mean '{closest}'?" in done.err
 
 
 def test_a_target_of_several_artifacts_has_no_cell(vitrail):
-    done = vitrail("why", "tiny", "Plain", "Top-1", *SMOKE)
+    done = vitrail("why", "tiny", "Plain", "Top-1", *SMALL)
     assert done.code == 2
     assert "tiny_table1" in done.err
     assert "tiny_table2" in done.err

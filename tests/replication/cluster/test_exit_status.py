@@ -33,7 +33,7 @@ with lock(Path(sys.argv[1])):
 @pytest.fixture
 def training(root, tmp_path):
     """A node that trains a seed, its run in a folder of the test."""
-    catalog = load_catalog(root, runs_root=str(tmp_path / "runs"), scale="smoke")
+    catalog = load_catalog(root, runs_root=str(tmp_path / "runs"), scale="laptop")
     run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
     return catalog.training_node(run, (0,))
 

@@ -26,8 +26,8 @@ from vitrail.files import sha256
 
 @pytest.fixture
 def catalog(root, tmp_path):
-    """The catalogue at smoke scale, its runs in a folder of the test."""
-    return load_catalog(root, runs_root=str(tmp_path / "runs"), scale="smoke")
+    """The catalogue at laptop scale, its runs in a folder of the test."""
+    return load_catalog(root, runs_root=str(tmp_path / "runs"), scale="laptop")
 
 
 @pytest.fixture

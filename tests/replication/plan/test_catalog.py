@@ -68,7 +68,7 @@ def test_the_catalogue_loads_without_torch():
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "gpu", "workstation", "full"])
+@pytest.mark.parametrize("scale", ["laptop", "small", "workstation", "full"])
 def test_every_artifact_of_every_paper_resolves(root, scale):
     catalog = catalog_of(scale)
     artifacts = list(catalog.artifacts)
@@ -78,22 +78,21 @@ def test_every_artifact_of_every_paper_resolves(root, scale):
 
 
 def test_a_claim_that_a_scale_cannot_test_says_why_at_this_scale_alone(small_checkout, edit):
-    edit("scales/smoke.yaml", {"untested": {"wider-*": "these nets are too small"}})
+    edit("scales/small.yaml", {"untested": {"wider-*": "these nets are too small"}})
 
     def reasons(scale):
         claims = load_catalog(small_checkout, scale=scale).paper("template").claims
         return {claim.id: claim.untested for claim in claims}
 
-    assert reasons("smoke") == {"wider-reads-better": "these nets are too small"}
+    assert reasons("small") == {"wider-reads-better": "these nets are too small"}
     assert reasons("full") == {"wider-reads-better": ""}
 
 
-def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_checkout, edit):
-    edit("scales/smoke.yaml", {"artifacts": []})
-    catalog = load_catalog(small_checkout, scale="smoke")
+def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_checkout):
+    catalog = load_catalog(small_checkout, scale="small")
     for name in ("template", "template_table1"):
         assert name not in catalog.targets
-        with pytest.raises(VitrailError, match="'smoke' does not make") as refused:
+        with pytest.raises(VitrailError, match="'small' does not make") as refused:
             catalog.target(name)
         assert {"full", "laptop"} <= {*str(refused.value).rpartition(": ")[2].split(", ")}
     with pytest.raises(VitrailError, match="did you mean 'template_table1'"):
@@ -102,7 +101,7 @@ def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_ch
 
 def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout):
     """Also a table's own record, by which one may ask for it."""
-    catalog = load_catalog(small_checkout, scale="smoke")
+    catalog = load_catalog(small_checkout, scale="laptop")
     artifact = catalog.artifact("template", "table1")
     asked = [catalog.rendering(artifact), catalog.report]
     while asked:
@@ -188,7 +187,7 @@ def test_scales_of_stand_ins_and_miniatures_are_not_told_as_those_of_the_images(
     edit("artifacts.yaml", {"measures": {"parameters": {"datasets": ["flowers102"]}}})
     for scale in known_scales(small_checkout):
         edit(f"scales/{scale}.yaml", LACKS_PHOTOGRAPHS)
-    edit("scales/gpu.yaml", {"datasets": {"flowers102": "digits"}})
+    edit("scales/workstation.yaml", {"datasets": {"flowers102": "digits"}})
     assert template(small_checkout).scales_with("flowers102", "table1") == []
     edit("scales/full.yaml", {"datasets": {"flowers102": "flowers102-miniature"}})
     edit("scales/small.yaml", {"artifacts": []})
@@ -473,11 +472,11 @@ def test_collections_hold_every_artifact(small_checkout):
 
 
 def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkout):
-    catalog = load_catalog(small_checkout, scale="smoke")
+    catalog = load_catalog(small_checkout, scale="laptop")
     place = {name: catalog.place_of(catalog.targets[name]) for name in ("template_table1", "all")}
     assert place == {
-        "template_table1": "results/smoke/template/table1.md",
-        "all": "results/smoke/, all on one page in results/smoke/report.html",
+        "template_table1": "results/laptop/template/table1.md",
+        "all": "results/laptop/, all on one page in results/laptop/report.html",
     }
 
 

@@ -24,19 +24,29 @@ CONSISTENCIES = (
 
 
 @pytest.fixture(scope="module")
-def catalog(root):
-    return load_catalog(root, scale="smoke")  # which makes all that a scale of stand-ins can
+def catalogs(root):
+    """The papers on stand-ins, and all that they have at full scale."""
+    return catalog_of("laptop"), load_catalog(root, scale="full", extensions=True)
 
 
 @pytest.fixture(scope="module")
-def measured(catalog):
-    """Every measurement of the four papers at smoke scale, with the modules behind it."""
+def measured(catalogs):
+    """Every measurement of the four papers at these scales, with the modules behind it."""
     found = []
-    for measurement in catalog.measurements.values():
-        job = catalog.measurement_node(measurement)
-        code = measurement_code(job.function, job.args, job.recipe, job.reads)
-        found.append((measurement, code.modules))
+    for catalog in catalogs:
+        for measurement in catalog.measurements.values():
+            job = catalog.measurement_node(measurement)
+            code = measurement_code(job.function, job.args, job.recipe, job.reads)
+            found.append((measurement, code.modules))
     return found
+
+
+@pytest.fixture(scope="module")
+def trained(catalogs):
+    """The modules behind the trainings of the four papers at these scales."""
+    runs = [run for catalog in catalogs for run in catalog.runs.values()]
+    modules = (code.training_code(run.recipe, run.info).modules for run in runs)
+    return frozenset[str]().union(*modules)
 
 
 def due(measured, module):
@@ -108,11 +118,9 @@ def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
     assert not scenes & chosen(measured, lambda measurement: measurement.name == "accuracy")
 
 
-def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(measured, catalog):
+def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(measured, trained):
     """What no measurement or training of any paper depends on, although it would count."""
-    behind = frozenset[str]().union(*(modules for _, modules in measured))
-    for run in catalog.runs.values():
-        behind |= code.training_code(run.recipe, run.info).modules
+    behind = trained.union(*(modules for _, modules in measured))
     idle = {name for name in modules() if counts(name)} - behind
     packages = {module.rpartition(".")[0] for module in modules()}
     strange = {
@@ -123,11 +131,7 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
     }
     assert strange == {
         *(f"replication.datasets.{name}" for name in ("download", "fetch", "miniature")),
-        # Of real data:
-        *(f"replication.datasets.{name}" for name in ("folders", "imagenet_val")),
-        "replication.datasets.segmentation",
-        "replication.papers.shift.photographs",
-        "replication.papers.variance.interpolated",  # beside a published table
+        "replication.datasets.imagenet_val",
         "replication.training.log_tables",  # of commands
         "replication.training.objective",  # of papers that bring a training of their own
         "replication.datasets.published_weights",  # fetches published weights
@@ -139,10 +143,9 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
 
 
 def test_what_a_number_depends_on_imports_no_code_that_does_not_count_unless_it_says_so(
-    measured, catalog
+    measured, trained
 ):
-    trained = (code.training_code(run.recipe, run.info).modules for run in catalog.runs.values())
-    behind = frozenset[str]().union(*(modules for _, modules in measured), *trained)
+    behind = trained.union(*(modules for _, modules in measured))
     imported = frozenset[str]().union(*(module_code(name).imports for name in behind))
     others = {name for name in imported if not counts(name) and not name.startswith(RECIPES)}
     assert "vitrail.errors" in others
@@ -253,7 +256,7 @@ def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, s
     assert str(refused.value).startswith("x: measure 'y': ")
 
 
-@pytest.mark.parametrize("scale", ["smoke", "laptop", "full"])
+@pytest.mark.parametrize("scale", ["laptop", "full"])
 def test_all_code_that_the_papers_name_exists(root, scale):
     catalog = catalog_of(scale)
     catalog.require_code()

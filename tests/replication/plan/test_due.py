@@ -167,10 +167,10 @@ IDLE = [
         "mean: [0.5, 0.3819, 0.2964]",
     ),  # mean of a dataset that others stand in for
     (
-        "configs/papers/octic/scales/rehearsal.yaml",
-        "&octic {args: {depth: 1, octic_depth: 1}}",
-        "&octic {args: {depth: 2, octic_depth: 1}}",
-    ),  # repeated value of another scale
+        "configs/papers/octic/scales/workstation.yaml",
+        "optimizer: {lr: 5.3e-4}",
+        "optimizer: {lr: 5.4e-4}",
+    ),  # value of another scale
     (
         "configs/datasets.yaml",
         "title: stained discs of materials in any of eight orientations",

@@ -166,9 +166,9 @@ def epochs(checkout, scale):
 def test_a_scales_patterns_are_laid_over_those_that_it_extends(small_checkout):
     write(small_checkout, "_micro", 'recipes: {"*": {schedule: {epochs: 3}}}')
     write(small_checkout, "laptop", 'extends: _micro\nrecipes: {"n*": {schedule: {epochs: 4}}}')
-    write(small_checkout, "smoke", 'extends: laptop\nrecipes: {"*": {schedule: {epochs: 2}}}')
+    write(small_checkout, "small", 'extends: laptop\nrecipes: {"*": {schedule: {epochs: 2}}}')
     assert epochs(small_checkout, "laptop") == {"narrow": 4, "wide": 3}
-    assert epochs(small_checkout, "smoke") == {"narrow": 2, "wide": 2}
+    assert epochs(small_checkout, "small") == {"narrow": 2, "wide": 2}
     assert epochs(small_checkout, "full") == {"narrow": 1, "wide": 1}
 
 

@@ -33,7 +33,7 @@ DAY = 86400
 
 @pytest.fixture
 def run(catalog):
-    """The run `plain` at smoke scale: one epoch of the digits."""
+    """The run `plain` at scale small: one epoch of the digits."""
     return catalog().paper("tiny").run("plain")
 
 

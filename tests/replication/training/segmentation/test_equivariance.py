@@ -14,7 +14,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # 
 
 @pytest.fixture(scope="module")
 def changes():
-    paper = load_catalog(scale="smoke").paper("shift")
+    paper = load_catalog(scale="laptop").paper("shift")
 
     def measure(recipe, **options):
         run = paper.run(recipe)
