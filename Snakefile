@@ -70,7 +70,7 @@ if not Path(workflow.basedir, "slurm").is_dir():
         "ln -sf workflow/profiles profiles; ln -sf workflow/profiles/slurm slurm"
     )
 
-RUNS = Path(SETTINGS.runs_root)
+RUNS = SETTINGS.runs
 
 
 include: "workflow/rules/common.smk"

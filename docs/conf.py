@@ -118,9 +118,9 @@ def write_reference(app):
 
 
 def write_report(app, exception):
-    """Write the page of the study's published results, which the start page leads to."""
+    """Write the page of the published results of scale laptop, which the start page leads to."""
     if exception is None:
-        catalog = load_catalog(ROOT, scale="study")
+        catalog = load_catalog(ROOT, scale="laptop")
         published = published_folder(catalog)
         page = as_html(published_results(catalog, published, read_published(published)))
         (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
@@ -129,7 +129,7 @@ def write_report(app, exception):
 def write_cross_table(app, exception):
     """Write the page on which the published cross table is sorted and filtered."""
     if exception is None:
-        catalog = load_catalog(ROOT, scale="study")
+        catalog = load_catalog(ROOT, scale="full", extensions=True)
         node = catalog.rendering_node(catalog.artifact("cross", "table"))
         cells = cells_of(node, ROOT / "results" / "published" / "study")
         page = as_sortable(table_of(node, cells), "index.html")

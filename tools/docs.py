@@ -33,13 +33,15 @@ TARGETS = Path("docs") / "targets.md"
 ABOUT_TARGETS = """\
 # Targets
 
-What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures` and
-the name of each paper. `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
+What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures`,
+the name of each paper, and collections: `proofs` (what holds for any weights, at full size, with
+negative controls) and `benchmarks` (speed, memory and counts, without data or
+training). `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
 `configs/default.yaml`). "Ours" stands where the paper has no such artifact.
 
 Not made at laptop scale is what goes beyond the papers and needs several seeds: `shift_fractional`,
-`shift_harmonic_limits`, `position_others`, `octic_choices` and `octic_invariances` ([scale
-later](later.md)), `variance_sweep` (scale study) and `cross_table` ([what it is](cross.md)). Not
+`shift_harmonic_limits`, `position_others`, `octic_choices` and `octic_invariances` ([later
+methods](later.md)), `variance_sweep` and `cross_table` ([what it is](cross.md)). Not
 made, either, are `variance_others` (later models with published weights at larger sizes),
 `octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated),
 `shift_table1_augmented` (Table 1 with each model's default augmentation) and
@@ -50,7 +52,7 @@ Measured on real photographs, at scale small, are `shift_photographs`, `variance
 ABOUT_STAND_INS = """\
 # Stand-ins
 
-At scales laptop, study and later each dataset of the papers is replaced by a stand-in: a small
+At scale laptop each dataset of the papers is replaced by a stand-in: a small
 dataset that is composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans
 of handwritten digits (8x8 pixels) and two photographs (640x427). Labels are exact. A stand-in
 has, by construction, the property that the paper's claims are about. Its numbers are not the

@@ -29,7 +29,7 @@ def made(cluster, tmp_path_factory):
         "--output=allocation.txt",
     ]
     done = subprocess.run(
-        ["sbatch", "--wait", *asked, SCRIPT, TARGET, "--config", "scale=smoke"],
+        ["sbatch", "--wait", *asked, SCRIPT, TARGET, "--config", "scale=laptop"],
         cwd=folder,
         env={
             **os.environ,
@@ -46,7 +46,9 @@ def made(cluster, tmp_path_factory):
 
 
 def test_every_cell_of_the_table_is_measured(made):
-    with (made / f"results/smoke/variance/{TARGET.partition('_')[2]}.csv").open(newline="") as file:
+    with (made / f"results/laptop/variance/{TARGET.partition('_')[2]}.csv").open(
+        newline=""
+    ) as file:
         cells = list(csv.DictReader(file))
     made_here = [cell for cell in cells if cell["verdict"] != "not_run"]
     assert len(made_here) > 10

@@ -1,6 +1,6 @@
 """One table's chain on a real SLURM: its training is cut three times, and goes on.
 
-The command is the reader's own, `snakemake variance_table5 --profile slurm`, at smoke scale, in a
+The command is the reader's own, `snakemake variance_table5 --profile slurm`, at laptop scale, in a
 copy of the checkout whose Table 5 has one cell, and whose training is long enough to be cut. That
 one asks for a (fake) GPU on each of two nodes, so that a process on each shares it.
 
@@ -38,7 +38,7 @@ CUT_FROM = 48  # steps
 LITTLE = 150  # MB, less than torch takes
 ASKED, GIVEN, SHORT = 10, 9, 2  # minutes: by the training, by the partition, and for a while
 WARNED = 60  # seconds before the end, give or take the half minute between two looks of SLURM
-COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=smoke"]
+COMMAND = ["variance_table5", "--profile", "slurm", "--config", "scale=laptop"]
 HERE = [
     *("--set-threads", "evaluate=16"),  # more than the cores of a machine that tests this
     *("--vitrail-slurm-init-seconds-before-status-checks", "1"),
@@ -65,13 +65,13 @@ def folder(tmp_path_factory):
         table = artifacts["artifacts"]["table5"]
         columns = artifacts["labels"][table["columns"]]
         table["rows"], table["columns"] = table["rows"][:1], columns[:1]
-    with edited(paper / "scales" / "smoke.yaml") as scale:
+    with edited(paper / "scales" / "laptop.yaml") as scale:
         scale["recipes"]["vit_*"] = {
             "data": {"dataset": "digits"},
             "schedule": {"epochs": EPOCHS, "warmup_epochs": 1},
             "batch": {"size": 48, "micro": 24},
         }
-    with edited(copy / "configs" / "scales" / "smoke.yaml") as scale:
+    with edited(copy / "configs" / "scales" / "laptop.yaml") as scale:
         scale["resources"]["train"] |= {"nodes": 2, "gpus": 1, "runtime": ASKED}
     return copy
 
@@ -131,7 +131,7 @@ def story(cluster, folder):
 
 def test_the_target_is_made(story, folder):
     assert story.status == 0
-    with (folder / "results/smoke/variance/table5.csv").open(newline="") as file:
+    with (folder / "results/laptop/variance/table5.csv").open(newline="") as file:
         (cell,) = csv.DictReader(file)
     assert 0 < float(cell["measured"]) <= 100
 
@@ -189,7 +189,7 @@ def test_a_training_that_runs_out_of_time_saves_first(story):
 
 
 def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
-    (planned,) = folder.glob("runs/variance/*/nodes/smoke/trained-0.json")
+    (planned,) = folder.glob("runs/variance/*/nodes/laptop/trained-0.json")
     job = json.loads(planned.read_text())
     there = Path(job["output"])
     job["output"] = str(there.with_name("on_one_node") / there.name)

@@ -14,6 +14,7 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 
 from replication.claims.comparison import read_cells
 from replication.cli.steps import train
+from replication.config.datasets import load_registry, miniature_name
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.config.settings import load_settings
 from replication.config.source import config_files
@@ -59,11 +60,12 @@ PUBLISHED = ("vit-l", "i8-l", "h8-l")
 
 @pytest.fixture
 def catalog(tmp_path):
-    """A scale laid over rehearsal, whose models start from weights that are published."""
+    """Full scale on miniatures, whose small models start from weights that are published."""
     ade20k = next(name for name in load_weights_registry(ROOT / REGISTRY) if "upernet" in name)
     url = find_weights(ade20k, load_weights_registry(ROOT / REGISTRY)).url[0]
     tested = {"dataset": {"pipeline": SMALL_IMAGES}}
     recipes = {
+        "deit_s_*": {"schedule": {"steps": 2}, "batch": {"size": 2}},
         "augreg-*": {"model": {"pretrained": True, "args": {"depth": 1}}},
         "later-*": {
             "model": {"pretrained": True, "args": {"depth": 1, "embed_dim": 48, "num_heads": 4}}
@@ -78,6 +80,8 @@ def catalog(tmp_path):
     skipped = {"args": {"skipped": [352, 416, 480, 544, 608, 672, 736, 800, 864]}}
     measures = {"rescaling, antialiased": skipped, "larger": {"args": {"skipped": [416, 544, 864]}}}
     variance = {"recipes": recipes, "measures": measures}
+    configs = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", configs)
     registry = load_weights_registry(ROOT / REGISTRY)
     files = dict(zip(PUBLISHED, (n for n in registry if "dinov2_large" in n), strict=True))
     teachers = {
@@ -85,13 +89,26 @@ def catalog(tmp_path):
     }
     others = ["dinov2-*-h-published, dinov2-vit-l-published, dinov2-i8-l-published"]
     # A miniature has all classes of its dataset: 52 classifiers of 10,000 are too many.
-    probes = {"*linear": {"args": {"rates": [1e-3, 0.1]}}, "knn": {"args": {"turned": 1}}}
-    octic = {"recipes": teachers, "without": others, "measures": probes}
-    configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs)
-    for folder, change in (("", {}), ("papers/variance", variance), ("papers/octic", octic)):
+    probes = {
+        "*knn, *linear, ade20k, voc2012, blood_cells": {"args": {"precision": "fp32"}},
+        "*linear": {"args": {"rates": [1e-3, 0.1], "steps": 2, "batch_size": 2}},
+        "ade20k, voc2012": {"args": {"iterations": 2}},
+        "knn": {"args": {"turned": 1}},
+    }
+    shallow = {"??-?-published, dinov2-*": {"model": {"args": {"depth": 2}}}}
+    octic = {"recipes": shallow | teachers, "without": others, "measures": probes}
+    datasets = load_registry(configs / "datasets.yaml")
+    miniatures = {
+        name: miniature_name(name) for name in datasets if miniature_name(name) in datasets
+    }
+    everywhere = {"device": "cpu", "workers": 0, "extensions": True, "datasets": miniatures}
+    for folder, change in (
+        ("", everywhere),
+        ("papers/variance", variance),
+        ("papers/octic", octic),
+    ):
         scale = configs / folder / "scales" / "published.yaml"  # JSON is YAML
-        scale.write_text(json.dumps({"extends": "rehearsal", **change}))
+        scale.write_text(json.dumps({"extends": "full", **change}))
     return Catalog(tmp_path, load_settings(tmp_path, {"scale": "published", **folders}))
 
 

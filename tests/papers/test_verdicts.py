@@ -5,6 +5,7 @@ The rules are restated from docs/protocol.md with pandas and SciPy: gates, inter
 
 import itertools
 import math
+import subprocess
 from fnmatch import fnmatch
 
 import numpy as np
@@ -17,6 +18,9 @@ from replication.measures.scores import unpack
 from tests.conftest import ROOT
 
 SCALES = sorted(path.parent.name for path in ROOT.glob("results/published/*/claims.csv"))
+LAST = "1342e599f55cc3a87186664d46a4ba35ef2379e8"
+"""The last commit with scales study, plateau and later, whose results stay as they were."""
+
 PUBLISHED = [
     (scale, path.parent.name)
     for path in sorted(ROOT.glob("configs/papers/*/claims.yaml"))
@@ -44,13 +48,25 @@ class Paper:
         self.models = models.set_index("recipe_hash").to_dict("index")
         judged = pd.read_csv(self.folder / "claims.csv", keep_default_na=False)
         self.published = judged[judged["paper"] == name].set_index("id")
-        written = yaml.safe_load((ROOT / "configs/papers" / name / "claims.yaml").read_text())
+        written = configuration(scale, f"configs/papers/{name}/claims.yaml")
         self.claims = [claim for entry in written for claim in expanded(entry)]
-        # Scales study and later are laid over the laptop's file.
-        laptop = yaml.safe_load((ROOT / "configs/papers" / name / "scales/laptop.yaml").read_text())
+        # Those of scales study, plateau and later were laid over the laptop's file.
+        laptop = configuration(scale, f"configs/papers/{name}/scales/laptop.yaml")
         self.untested = [
             pattern for patterns in laptop.get("untested", {}) for pattern in patterns.split(", ")
         ]
+
+
+def configuration(scale, file):
+    """A file of the configuration; as it was last, if results of the scale are no longer made."""
+    if (ROOT / "configs" / "scales" / f"{scale}.yaml").is_file():
+        return yaml.safe_load((ROOT / file).read_text())
+    shown = subprocess.run(
+        ["git", "show", f"{LAST}:{file}"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if shown.returncode:
+        pytest.skip(f"git does not have commit {LAST} here")
+    return yaml.safe_load(shown.stdout)
 
 
 def expanded(entry):

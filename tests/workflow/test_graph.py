@@ -21,7 +21,7 @@ from replication.records.nodes import RenderingNode
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
-SMOKE = ("--config", "scale=smoke")
+LAPTOP = ("--config", "scale=laptop")
 FETCHED = f"runs/data-{short_hash('data')}"
 HOSTILE = "a b\"$(touch x)`touch x`'ü"  # as a folder's name, in which a shell sees commands
 AT_LAPTOP = (
@@ -40,9 +40,9 @@ def read(path):
 
 @pytest.fixture(scope="module")
 def made(make_checkout):
-    """The template's table, made at smoke scale."""
+    """The template's table, made at laptop scale."""
     checkout = make_checkout()
-    done = checkout.snakemake("template_table1", *SMOKE)
+    done = checkout.snakemake("template_table1", *LAPTOP)
     assert done.returncode == 0, done.stderr
     checkout.said = done.stderr
     return checkout
@@ -73,7 +73,7 @@ def files_in(folder):
 def test_a_dry_run_changes_no_file(make_checkout, asked):
     checkout = make_checkout()
     before = files_in(checkout.path)
-    done = checkout.snakemake(*asked, *SMOKE)
+    done = checkout.snakemake(*asked, *LAPTOP)
     assert done.returncode == 0, done.stderr
     assert files_in(checkout.path) == before
 
@@ -81,20 +81,20 @@ def test_a_dry_run_changes_no_file(make_checkout, asked):
 def test_a_dry_run_leaves_the_nodes_of_what_was_made_as_they_are(made):
     before = files_in(made.path / "runs")
     with made.changed(PAPER / "recipes.yaml", faster):
-        assert made.planned("template_table1", *SMOKE)["train"] == 1
+        assert made.planned("template_table1", *LAPTOP)["train"] == 1
     assert files_in(made.path / "runs") == before
 
 
 def test_without_hooks_no_job_starts(made):
     """A hook writes the nodes that jobs read."""
-    done = made.snakemake("template_table1", "--no-hooks", "--forceall", *SMOKE)
+    done = made.snakemake("template_table1", "--no-hooks", "--forceall", *LAPTOP)
     assert done.returncode == 2
     assert "start without --no-hooks" in done.stderr
 
 
 def test_a_fifth_paper_is_three_folders(made):
     """Its table is trained, measured, rendered."""
-    rows = read(made.path / "results" / "smoke" / "template" / "table1.csv")
+    rows = read(made.path / "results" / "laptop" / "template" / "table1.csv")
     assert [(row["row"], row["column"]) for row in rows] == [
         ("Narrow", "Accuracy"),
         ("Narrow", "Parameters"),
@@ -105,8 +105,8 @@ def test_a_fifth_paper_is_three_folders(made):
     assert [float(row["measured"]) for row in parameters] == [1634, 13002]
     assert {row["verdict"] for row in parameters} == {"exact"}
     assert all(0 <= float(row["measured"]) <= 100 for row in rows if row["unit"] == "%")
-    assert {row["scale"] for row in rows} == {"smoke"}
-    assert (made.path / "results/smoke/template/table1.md").read_text().count("Narrow") == 1
+    assert {row["scale"] for row in rows} == {"laptop"}
+    assert (made.path / "results/laptop/template/table1.md").read_text().count("Narrow") == 1
 
 
 def test_without_git_one_is_told_that_nothing_can_be_published(made):
@@ -114,7 +114,7 @@ def test_without_git_one_is_told_that_nothing_can_be_published(made):
 
 
 def test_beside_the_other_papers_it_is_planned_and_no_file_of_theirs_is_touched(checkout):
-    planned = checkout.planned("template_table1", *SMOKE)
+    planned = checkout.planned("template_table1", *LAPTOP)
     assert (planned["train"], planned["evaluate"], planned["table"]) == (2, 2, 1)
 
 
@@ -130,15 +130,15 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     shutil.copytree(own / "apparatus", folder / MEASURES, dirs_exist_ok=True)
     (folder / PAPER / "reference" / "table1.csv").unlink()
     (folder / PAPER / "claims.yaml").unlink()
-    planned = checkout.vitrail("plan", "template_table1", "--scale", "smoke", "--json")
+    planned = checkout.vitrail("plan", "template_table1", "--scale", "laptop", "--json")
     assert planned.returncode == 0, planned.stderr
     hours = json.loads(planned.stdout)["evaluation_hours"]
     assert hours["not_priced"] == []
     assert hours["all"][0] > 0
-    done = checkout.snakemake("template_table1", *SMOKE)
+    done = checkout.snakemake("template_table1", *LAPTOP)
     assert done.returncode == 0, done.stderr
     assert "have uncommitted changes, so what is made now cannot be published" in done.stderr
-    rows = read(folder / "results" / "smoke" / "template" / "table1.csv")
+    rows = read(folder / "results" / "laptop" / "template" / "table1.csv")
     assert [row["row"] for row in rows] == ["Clean", "Clean", "Noisy", "Noisy"]
     assert all(10 < float(row["measured"]) <= 100 for row in rows)
     (checkpoints,) = (folder / "runs" / "template").glob("noisy-*/seed0/weights.safetensors")
@@ -174,7 +174,7 @@ def test_a_download_that_fails_fails_its_step(checkout):
 def test_nothing_is_written_into_the_folder_of_the_data_for_a_bundled_dataset(checkout):
     root = "Makefile/data"  # below a file nobody can write
     receipt = f"runs/data-{short_hash(root)}/digits.json"
-    done = checkout.snakemake(receipt, "--config", "scale=smoke", f"data_root={root}")
+    done = checkout.snakemake(receipt, "--config", "scale=laptop", f"data_root={root}")
     assert done.returncode == 0, done.stderr
     assert (checkout.path / receipt).is_file()
 
@@ -204,8 +204,8 @@ def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(
 
 def test_each_step_is_a_line_and_the_last_one_says_where_the_result_is(made):
     logged = ("--logger", "vitrail")
-    done = made.snakemake("template_table1", *logged, *SMOKE, "results_root=elsewhere")
-    place = "elsewhere/smoke/template/table1.md"
+    done = made.snakemake("template_table1", *logged, *LAPTOP, "results_root=elsewhere")
+    place = "elsewhere/laptop/template/table1.md"
     assert "\n[1/2, " in done.stderr
     assert "] table template table1: " in done.stderr
     assert f"vitrail: template_table1 is in {place}" in done.stderr.splitlines()
@@ -221,7 +221,7 @@ def faster(text):
 
 def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
     with made.changed(PAPER / "recipes.yaml", faster):
-        planned = made.planned("template_table1", *SMOKE)
+        planned = made.planned("template_table1", *LAPTOP)
     assert planned == {
         "train": 1, "evaluate": 1, "benchmark": 1, "table": 1, "template_table1": 1, "total": 5
     }  # fmt: skip
@@ -231,13 +231,13 @@ def test_a_changed_caption_renders_again_and_trains_nothing(made):
     with made.changed(
         PAPER / "artifacts.yaml", lambda text: text.replace("A wider network", "The wider network")
     ):
-        planned = made.planned("template_table1", *SMOKE)
+        planned = made.planned("template_table1", *LAPTOP)
     assert planned == {"table": 1, "template_table1": 1, "total": 2}
 
 
 def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made):
     with made.changed(MODELS, lambda text: text + "CHANGED = True\n"):
-        planned = made.planned("template_table1", *SMOKE)
+        planned = made.planned("template_table1", *LAPTOP)
     assert planned == {
         "evaluate": 2, "benchmark": 2, "table": 1, "template_table1": 1, "total": 6
     }  # fmt: skip
@@ -245,7 +245,7 @@ def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made
 
 def test_what_is_made_is_not_made_again_for_a_comment(made):
     with made.changed(MODELS, lambda text: text + "# a comment\n"):
-        planned = made.planned("template_table1", *SMOKE)
+        planned = made.planned("template_table1", *LAPTOP)
     assert planned == {}
 
 
@@ -346,29 +346,28 @@ def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
     assert "Traceback" not in done.stderr
 
 
-def test_a_scale_for_gpus_is_refused_before_any_job_starts_where_there_is_none(made, monkeypatch):
+def test_a_run_on_gpus_is_refused_before_any_job_starts_where_there_is_none(made, monkeypatch):
     """Also before data are fetched; what computes nothing is made."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    gpus = ("--config", "scale=smoke", "runs_root=new/runs", "data_root=new/data")
+    gpus = ("--config", "device=cuda", "runs_root=new/runs", "data_root=new/data")
     receipt = f"new/runs/data-{short_hash('new/data')}/digits.json"
-    with made.changed("configs/scales/smoke.yaml", lambda text: f"{text}\ndevice: cuda\n"):
-        refused = made.snakemake("template_table1", *gpus)
-        assert refused.returncode == 2
-        assert "vitrail: device 'cuda'" in refused.stderr
-        assert "Traceback" not in refused.stderr
-        assert not (made.path / "new").exists()
-        fetched = made.snakemake(receipt, *gpus)
+    refused = made.snakemake("template_table1", *gpus)
+    assert refused.returncode == 2
+    assert "vitrail: device 'cuda'" in refused.stderr
+    assert "Traceback" not in refused.stderr
+    assert not (made.path / "new").exists()
+    fetched = made.snakemake(receipt, *gpus)
     assert fetched.returncode == 0, fetched.stderr
     assert (made.path / receipt).is_file()
 
 
 def test_where_a_table_is_is_told_only_if_it_was_made(made):
-    options = ("--config", "scale=smoke", "results_root=until", "runs_root=until/runs")
+    options = ("--config", "scale=laptop", "results_root=until", "runs_root=until/runs")
     part = made.snakemake("template_table1", "--until", "benchmark", *options)
     assert part.returncode == 0, part.stderr
     assert "template_table1 is in" not in part.stderr
     whole = made.snakemake("template_table1", *options)
-    assert "template_table1 is in until/smoke/template/table1.md" in whole.stderr
+    assert "template_table1 is in until/laptop/template/table1.md" in whole.stderr
 
 
 def test_a_copy_that_has_lost_its_links_is_told_how_to_make_them_again(make_checkout):
@@ -378,12 +377,12 @@ def test_a_copy_that_has_lost_its_links_is_told_how_to_make_them_again(make_chec
         text = os.readlink(link)
         link.unlink()
         link.write_text(text)
-    lost = checkout.snakemake("-n", "template_table1", *SMOKE)
+    lost = checkout.snakemake("-n", "template_table1", *LAPTOP)
     assert lost.returncode == 2
     (told,) = [line for line in lost.stderr.splitlines() if line.startswith("vitrail: ")]
     remedy = told.partition("make them again: ")[2]
     subprocess.run(remedy, shell=True, cwd=checkout.path, check=True)
-    assert checkout.planned("template_table1", *SMOKE)["table"] == 1
+    assert checkout.planned("template_table1", *LAPTOP)["table"] == 1
 
 
 CONDA = """#!/bin/sh
@@ -411,7 +410,7 @@ def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_p
     activate.write_text('export PATH="$1/bin:$PATH"\n')
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
     receipt = f"{FETCHED}/digits.json"
-    done = checkout.snakemake(receipt, "--sdm", "conda", *SMOKE)
+    done = checkout.snakemake(receipt, "--sdm", "conda", *LAPTOP)
     assert done.returncode == 0, done.stdout + done.stderr
     assert (checkout.path / receipt).is_file()
     assert (tmp_path / "searched").read_text() == f"{checkout.path / 'src'}\n"
@@ -432,7 +431,7 @@ def test_missing_data_is_told_before_any_job_starts(checkout):
 
 def test_runs_that_cannot_be_written_are_one_sentence_and_status_two(made):
     (made.path / "taken").write_text("")
-    done = made.snakemake("template_table1", "--config", "scale=smoke", "runs_root=taken")
+    done = made.snakemake("template_table1", "--config", "scale=laptop", "runs_root=taken")
     assert done.returncode == 2
     assert "cannot write taken/" in done.stderr
     assert "Traceback" not in done.stderr
@@ -442,12 +441,12 @@ def test_a_failed_job_leaves_its_log_and_it_is_shown(made):
     measurement = next((made.path / "runs" / "template").glob("wide-*/measurements/*.json"))
     target = str(measurement.relative_to(made.path))
     with made.changed(MODELS, lambda text: text + "raise RuntimeError('broken on purpose')\n"):
-        done = made.snakemake(target, *SMOKE)
+        done = made.snakemake(target, *LAPTOP)
     assert done.returncode != 0
     assert "broken on purpose" in done.stdout + done.stderr
     logs = [file.read_text() for file in (made.path / "runs/template").rglob("logs/*.log")]
     assert any("broken on purpose" in text for text in logs)
-    assert made.snakemake("template_table1", *SMOKE).returncode == 0
+    assert made.snakemake("template_table1", *LAPTOP).returncode == 0
 
 
 IMPORTED = """
@@ -479,7 +478,7 @@ def test_planning_everything_imports_no_torch_no_timm_no_mmsegmentation_and_need
 def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     """What a cluster's job runs reads its node, and no catalogue."""
     (folder,) = (path.parent for path in (made.path / "runs/template").glob("wide-*/seed0"))
-    path = folder / "nodes" / "smoke" / "trained-0.json"
+    path = folder / "nodes" / "laptop" / "trained-0.json"
     papers = made.path / "configs" / "papers"
     papers.rename(papers.with_name("elsewhere"))
     try:
@@ -510,15 +509,15 @@ def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
 
 
 def test_trainings_are_repeated_for_changed_code_only_if_asked(made):
-    retrain = ("--config", "scale=smoke", "retrain=changed")
+    retrain = ("--config", "scale=laptop", "retrain=changed")
     assert made.planned("template_table1", *retrain) == {}
     with made.changed(MODELS, lambda text: text + "CHANGED = True\n"):
         done = made.snakemake("template_table1", *retrain)
         assert done.returncode == 0, done.stderr
         assert made.counts(done.stdout + done.stderr)["train"] == 2
         assert made.planned("template_table1", *retrain) == {}
-        assert made.planned("template_table1", *SMOKE) == {}
-    again = made.snakemake("template_table1", *SMOKE)
+        assert made.planned("template_table1", *LAPTOP) == {}
+    again = made.snakemake("template_table1", *LAPTOP)
     assert again.returncode == 0, again.stderr
 
 
@@ -531,9 +530,9 @@ def test_every_target_is_listed_with_its_caption(checkout):
 
 def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
     (made.path / "taken").write_text("")
-    done = made.snakemake("template_table1", *SMOKE, "results_root=taken")
+    done = made.snakemake("template_table1", *LAPTOP, "results_root=taken")
     assert done.returncode != 0
-    assert made.planned("template_table1", *SMOKE) == {}
+    assert made.planned("template_table1", *LAPTOP) == {}
 
 
 @pytest.mark.parametrize("broken", ["weights", "measurement"])
@@ -549,7 +548,7 @@ def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broke
         path.write_text(json.dumps(record, indent=1) + "\n")
 
     def status():
-        return made.vitrail("status", "--scale", "smoke").stdout
+        return made.vitrail("status", "--scale", "laptop").stdout
 
     remedies = [line.partition(": ")[2] for line in status().splitlines() if "--forcerun" in line]
     assert remedies
@@ -567,7 +566,9 @@ def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broke
 
 @pytest.mark.skipif(bool(torch.version.cuda or torch.version.hip), reason="torch can use GPUs")
 def test_torch_for_cpus_is_refused_before_the_first_job_where_jobs_need_gpus(checkout):
-    done = checkout.snakemake("variance_fig1", "--config", "scale=rehearsal-gpu", "data_root=new")
+    done = checkout.snakemake(
+        "variance_fig1", "--config", "fast_dev_run=true", "device=cuda", "data_root=new"
+    )
     assert done.returncode != 0
     assert "make install TORCH=cuda" in done.stderr
     assert not any(file.is_file() for file in (checkout.path / "new").rglob("*"))

@@ -67,9 +67,9 @@ def test_the_slurm_profile_selects_full_scale(full):
 
 
 def test_the_scale_of_the_command_line_wins(checkout):
-    jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "scale=smoke")
+    jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "scale=laptop")
     (table,) = of_rule(jobs, "table")
-    assert table.output.startswith("results/smoke/variance/table5.json")
+    assert table.output.startswith("results/laptop/variance/table5.json")
     assert {job.resources["gpu"] for job in of_rule(jobs, "train")} == {"0"}
 
 

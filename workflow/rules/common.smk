@@ -16,7 +16,7 @@ def needs(output):
         try:
             file = Path(output)
             NEEDS[output] = (
-                CATALOG.node(file).needs if CATALOG else read_needs(node_path(file, SETTINGS.scale))
+                CATALOG.node(file).needs if CATALOG else read_needs(node_path(file, SETTINGS.label))
             )
         except VitrailError as error:
             stop(error)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SETTING = "as in configs/default.yaml"
 TARGETS = "Tables or figures (variance_table5), papers (variance), or all."
-SCALE = "A scale of configs/scales/: smoke, laptop, workstation, full, ..."
+SCALE = "A scale of configs/scales/: laptop, small, workstation, full"
 
 Scale = Annotated[
     str | None,

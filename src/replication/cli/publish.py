@@ -35,7 +35,7 @@ def publish(
 
     \b
     vitrail publish --scale laptop
-    vitrail publish --scale study --only-render
+    vitrail publish --scale laptop --only-render
     """
     from replication.publishing import publish as publication
 

@@ -30,7 +30,7 @@ def register(
     report; the others are confirmatory. What is registered and unchanged keeps its time.
 
     \b
-    vitrail register --scale study
+    vitrail register --scale laptop
     """
     from replication.plan import preregistration as registration
 

@@ -29,7 +29,7 @@ def status(
 
     \b
     vitrail status
-    vitrail status --scale smoke
+    vitrail status --scale small
     """
     from replication.claims.comparison import VERDICTS
     from replication.publishing.compare import JUDGED, told_beside

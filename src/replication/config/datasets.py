@@ -167,17 +167,27 @@ class DatasetInfo(Strict):
         return self
 
 
-def miniature_of(info: DatasetInfo) -> DatasetInfo:
-    """The entry of a dataset's miniature: ten made-up images of two classes, in its own format.
+FEW_CLASSES = 16
 
+
+def miniature_name(dataset: str) -> str:
+    """The name of a dataset's miniature, if it has one."""
+    return f"{dataset}-miniature"
+
+
+def miniature_of(info: DatasetInfo) -> DatasetInfo:
+    """The entry of a dataset's miniature: a few made-up images in its own format.
+
+    They are of all classes if these are few, so that a model is right about one, and else of two.
     Of each class one is for validation and four for training, as EuroSAT is split when it is read.
-    It is called ``<name>-miniature``; classes, mean, std and loader are the dataset's.
+    Classes, mean, std and loader are the dataset's.
     """
+    shown = info.classes if info.classes <= FEW_CLASSES and not info.segmentation else 2
     own: dict[str, object] = {
-        "name": f"{info.name}-miniature",
-        "title": f"ten made-up images in the format of: {info.title}",
-        "train_images": 8,
-        "val_images": 2,
+        "name": miniature_name(info.name),
+        "title": f"made-up images in the format of: {info.title}",
+        "train_images": 4 * shown,
+        "val_images": shown,
         "source": "made",
         "prepare": "replication.datasets.miniature:write",
         "folder": f"miniatures/{info.name}",

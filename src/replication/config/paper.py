@@ -239,6 +239,9 @@ class ArtifactSpec(Strict):
     columns: tuple[Labelled, ...] = ()
     cell: CellSpec = CellSpec()
     draw: str | None = None
+    collection: str | None = Field(
+        None, description="a target that makes all tables and figures, of any paper, that name it"
+    )
 
     @property
     def kind(self) -> Literal["table", "figure"]:

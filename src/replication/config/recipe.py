@@ -262,6 +262,9 @@ class Schedule(Strict):
     warmup_epochs: NonNegativeInt | NonNegativeFloat = 0
     warmup_lr: float = Field(1e-6, ge=0)
     min_lr: float = Field(0.0, ge=0)
+    steps: PositiveInt | None = Field(
+        None, description="the training stops after so many steps, within its epochs"
+    )
 
     @model_validator(mode="after")
     def _warmup_fits(self) -> Schedule:
@@ -378,11 +381,14 @@ class EpochTraining(TimmTraining):
     def steps(self, train_images: int) -> int:
         """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
         batch = self.batch
-        return self.schedule.epochs * steps_per_epoch(train_images, batch.size, batch.drop_last)
+        steps = self.schedule.epochs * steps_per_epoch(train_images, batch.size, batch.drop_last)
+        return steps if self.schedule.steps is None else min(self.schedule.steps, steps)
 
     def images(self, train_images: int) -> int:
-        """Epochs x images."""
-        return self.schedule.epochs * train_images
+        """Epochs x images, or fewer where the training stops earlier."""
+        images = self.schedule.epochs * train_images
+        stop = self.schedule.steps
+        return images if stop is None else min(images, stop * self.batch.size)
 
 
 def placed_at(path: Sequence[str], value: Any) -> dict[str, Any]:

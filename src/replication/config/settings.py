@@ -44,6 +44,14 @@ class Settings(Strict):
     data_root: Folder = Field("data", description="datasets and pretrained weights")
     runs_root: Folder = Field("runs", description="checkpoints, logs, weights, measurements")
     results_root: Folder = Field("results", description="tables, figures, reports")
+    device: Literal["cpu", "cuda"] | None = Field(
+        None, description="what trains and measures; null: the scale's"
+    )
+    fast_dev_run: bool = Field(
+        False,
+        description="a rehearsal: two steps of each training, a few images a measure, made-up "
+        "images in place of files; its numbers mean nothing",
+    )
     retrain: Literal["never", "changed"] = Field(
         "never", description="changed: train anew the runs that other code has trained"
     )
@@ -53,6 +61,21 @@ class Settings(Strict):
     allocation: bool = Field(
         False, description="snakemake runs in a SLURM allocation, and starts its steps by srun"
     )
+
+    @property
+    def label(self) -> str:
+        """What results are called by: the scale, and whether it is rehearsed."""
+        return f"{self.scale}-fast_dev_run" if self.fast_dev_run else self.scale
+
+    @property
+    def runs(self) -> Path:
+        """The folder of runs; those of a rehearsal lie apart from all others."""
+        return Path(self.runs_root, "fast_dev_run" if self.fast_dev_run else "")
+
+    @property
+    def results(self) -> Path:
+        """The folder of tables, figures and reports."""
+        return Path(self.results_root, self.label)
 
 
 class Resources(Strict):

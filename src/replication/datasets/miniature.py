@@ -1,7 +1,7 @@
 """Miniatures: a few made-up images in the true on-disk format of a real dataset.
 
-They pass through the same verification and the same reader as the dataset, so a test, or scale
-`rehearsal`, exercises everything but the size. Each class has its own colour, under noise. Every
+They pass through the same verification and the same reader as the dataset, so a test, or a
+`fast_dev_run`, exercises everything but the size. Each class has its own colour, under noise. Every
 dataset of ``configs/datasets.yaml`` that has files of its own has a miniature, whose entry
 `replication.config.datasets.miniature_of` derives.
 """

@@ -39,6 +39,7 @@ from replication.config.settings import (
 )
 from replication.config.tuning import Standing
 from replication.config.weights import REGISTRY, find_weights, load_weights_registry
+from replication.plan import fast_dev_run
 from replication.plan.code_digest import (
     Code,
     measurement_code,
@@ -74,9 +75,9 @@ from replication.records.nodes import (
 from vitrail.errors import VitrailError, did_you_mean, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
-# At most, of what a scale asks for: what runs on the CPU takes so much memory, and a training of no
-# steps, which copies weights, so many minutes.
-CPU_MEM_MB, COPYING_MINUTES = 16000, 60
+# What runs on the CPU at a scale of GPUs takes at most so much memory, and what runs on a GPU at a
+# scale of CPUs at least so much. A training of no steps copies weights, in so many minutes.
+SMALL_MEM_MB, COPYING_MINUTES = 16000, 60
 
 
 class Paper(PaperAtScale):
@@ -86,7 +87,8 @@ class Paper(PaperAtScale):
         self.name = folder.name
         self._runs_root = catalog.runs_root
         self.info = load(PaperInfo, folder / "paper.yaml")
-        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root)
+        rehearsed = catalog.settings.fast_dev_run
+        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root, rehearsed)
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
@@ -261,13 +263,14 @@ class Paper(PaperAtScale):
                 "give both the same labels"
             )
         measured = [cell.measurement for cell in cells if cell.measurement is not None]
-        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits")
+        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits", "collection")
         return Artifact(
             paper=self.name,
             name=name,
             caption=" ".join(spec.caption.split()),
             note=" ".join(
                 [
+                    *([fast_dev_run.NOTE] if self.rehearsed else []),
                     *spec.note.split(),
                     *self._changes_of(measured),
                     *self._not_measured(name, specs.values()),
@@ -349,12 +352,15 @@ class Catalog:
 
     def __init__(self, root: Path, settings: Settings) -> None:
         self.root, self.settings = root, settings
-        self.scale = load_scale(root, settings.scale)
-        if settings.extensions is not None:
-            self.scale = self.scale.model_copy(update={"extensions": settings.extensions})
-        self.runs_root = Path(settings.runs_root)
+        scale = load_scale(root, settings.scale)
+        if settings.fast_dev_run:
+            scale = fast_dev_run.scale_of(scale)
+        given = {name: getattr(settings, name) for name in ("extensions", "device")}
+        given = {name: value for name, value in given.items() if value is not None}
+        self.scale = scale.model_copy(update=given)
+        self.runs_root = settings.runs
         self.data_root = Path(settings.data_root)
-        self.results = Path(settings.results_root) / self.scale.name
+        self.results = settings.results
         # Links every artifact, says which claims hold.
         self.report = self.results / "report.json"
         self.reports = report_files(self.report)
@@ -469,21 +475,23 @@ class Catalog:
     def resources(self, of: Run | Measurement) -> Resources:
         """What the training of a run, or a measurement, asks for.
 
-        A training of no steps only copies weights, and what is measured on the CPU are small models
-        and few images: neither needs a GPU, or the memory of what does.
+        What runs on the CPU at a scale of GPUs (what a measure or --config device=cpu says, and a
+        training of no steps, which only copies weights) has no GPU, nor the memory of what has one.
+        What runs on a GPU at a scale of CPUs has one.
         """
         run = of if isinstance(of, Run) else of.on
         settings = self.paper(of.paper).run_settings(run.name if run else None)
         if isinstance(of, Run):
-            asked = settings.resources_of("train")
-            on_cpu = not of.recipe.steps(of.info.train_images)
+            asked, device = settings.resources_of("train"), self._training_device(of)
         else:
-            asked = settings.resources_of("evaluate" if of.run else "benchmark")
-            on_cpu = of.device == "cpu"
-        if not on_cpu:
-            return asked
-        update = {"nodes": 1, "gpus": 0, "threads": 1, "mem_mb": min(CPU_MEM_MB, asked.mem_mb)}
-        if isinstance(of, Run):
+            asked, device = settings.resources_of("evaluate" if of.run else "benchmark"), of.device
+        update: dict[str, int] = {}
+        if device == "cpu" and asked.gpus:
+            mem_mb = min(SMALL_MEM_MB, asked.mem_mb)
+            update = {"nodes": 1, "gpus": 0, "threads": 1, "mem_mb": mem_mb}
+        elif device != "cpu" and not asked.gpus:
+            update = {"gpus": 1, "mem_mb": max(SMALL_MEM_MB, asked.mem_mb)}
+        if isinstance(of, Run) and not of.recipe.steps(of.info.train_images):
             update["runtime"] = min(COPYING_MINUTES, asked.runtime)
         return asked.model_copy(update=update)
 
@@ -558,7 +566,7 @@ class Catalog:
         code = rendering_code(artifact.draw)
         same = ("title", "caption", "source", "note", "row_header", "rows", "draw")
         return RenderingNode(
-            scale=self.scale.name,
+            scale=self.settings.label,
             paper=artifact.paper,
             name=artifact.name,
             config=self._config(),
@@ -582,7 +590,7 @@ class Catalog:
         """The node that writes the report."""
         code = report_code()
         return ReportNode(
-            scale=self.scale.name,
+            scale=self.settings.label,
             paper="",
             name="report",
             config=self._config(),
@@ -617,7 +625,7 @@ class Catalog:
     def _common(self, of: Run | Measurement, output: Path, inputs: Iterable[Path]) -> Any:
         """The fields that trainings and measurements have, but for what decides the result."""
         return {
-            "scale": self.scale.name,
+            "scale": self.settings.label,
             "paper": of.paper,
             "name": of.name,
             "config": self._config(),
@@ -684,9 +692,12 @@ class Catalog:
         for kind in ("table", "figure"):
             chosen = (artifact for artifact in everything if artifact.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
-        # After the lead paper's short names, of which this would be one.
-        proofs = (artifact for artifact in everything if artifact.name == "proofs")
-        add("proofs", "what holds for any weights, at full size, with negative controls", proofs)
+        # After the lead paper's short names, of which a collection's name may be one.
+        for collection in dict.fromkeys(artifact.collection for artifact in everything):
+            if collection is not None:
+                members = [each for each in everything if each.collection == collection]
+                listed = ", ".join(each.target for each in members)
+                add(collection, f"the {collection}: {listed}", members)
         whole = "every table and figure of every paper, and the report"
         add("all", whole, everything, *self.reports)
         return targets

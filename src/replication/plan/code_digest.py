@@ -111,6 +111,30 @@ def require_function(function: str, arguments: Iterable[str], where: str) -> Non
             raise VitrailError(f"{where}: {function} takes no argument '{argument}'{hint}")
 
 
+def parameters_of(function: str) -> dict[str, Any]:
+    """What a function of ours, ``module:function``, may be given besides its first argument.
+
+    Each with its default: None where there is none, or where it is no plain value. Empty if the
+    source does not tell.
+    """
+    module, _, name = function.partition(":")
+    written = _defined_in(module).get(name)
+    if written is None:
+        return {}
+    named = [*written.posonlyargs, *written.args]
+    required = [None] * (len(named) - len(written.defaults))
+    pairs = [*zip(named, [*required, *written.defaults], strict=True)]
+    pairs += zip(written.kwonlyargs, written.kw_defaults, strict=True)
+    return {argument.arg: _plain(default) for argument, default in pairs[1:]}
+
+
+def _plain(node: ast.expr | None) -> Any:
+    try:
+        return None if node is None else ast.literal_eval(node)
+    except ValueError:
+        return None
+
+
 @functools.cache
 def _defined_in(module: str) -> dict[str, ast.arguments | None]:
     """The functions at the top level of a module, with their arguments.

@@ -191,6 +191,7 @@ class Artifact:
     measurements: tuple[Measurement, ...]
     draw: str | None
     digits: int | None
+    collection: str | None = None
     stand_ins: dict[str, str] = field(default_factory=dict)
 
     @property

@@ -30,6 +30,8 @@ from replication.config.schema import (
 )
 from replication.config.settings import RunSettings, Scale, known_scales, load_scale
 from replication.config.tuning import Searches, Standing, read_found
+from replication.plan import fast_dev_run
+from replication.plan.code_digest import parameters_of
 from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
@@ -46,9 +48,14 @@ class PaperAtScale:
         scale: Scale,
         datasets: Mapping[str, DatasetInfo],
         root: Path,
+        rehearsed: bool = False,
     ) -> None:
-        """Read the files, or raise VitrailError where one is wrong or names what there is not."""
+        """Read the files, or raise VitrailError where one is wrong or names what there is not.
+
+        What is `rehearsed` has no claims, and recipes and measures as `fast_dev_run` makes them.
+        """
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
+        self.rehearsed = rehearsed
         self.recipes_path, self.artifacts_path = folder / "recipes.yaml", folder / "artifacts.yaml"
         self.searched_path = folder / "searched.csv"
         written = load(RecipesFile, self.recipes_path)
@@ -68,6 +75,8 @@ class PaperAtScale:
             claim.model_copy(update={"untested": self._untested(claim.id)}) for claim in claims
         )
         self._refuse_unknown_names()
+        if rehearsed:
+            self.claims = ()
 
     def _untested(self, claim: str) -> str:
         """Why models of this scale cannot test a claim; "" if they can."""
@@ -85,7 +94,8 @@ class PaperAtScale:
 
         It is None for a dataset whose images the scale does not have.
         """
-        return _stand_ins(self.scale, self.layers)
+        own = _stand_ins(self.scale, self.layers)
+        return fast_dev_run.stand_ins(own, self.datasets) if self.rehearsed else own
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def recipe(self, name: str) -> AnyRecipe:
@@ -98,14 +108,18 @@ class PaperAtScale:
     def values(self, name: str) -> Placed:
         """What a recipe is at this scale, with the origin of each value.
 
-        That is what is written of it, and the rate that its search has found.
+        That is what is written of it, the rate that its search has found, and what a rehearsal
+        changes.
         """
-        written = self._written(name)
-        if (found := self.searched_rate(name)) is None:
-            return written
-        place = f"{self.searched_path}: the best of its search"
-        rate = placed_at(KINDS[written["task"]].rate, found)
-        return merge(written, _all_placed(rate, place))
+        values = self._written(name)
+        if (found := self.searched_rate(name)) is not None:
+            place = f"{self.searched_path}: the best of its search"
+            rate = placed_at(KINDS[values["task"]].rate, found)
+            values = merge(values, _all_placed(rate, place))
+        if self.rehearsed:
+            changes = fast_dev_run.changes_of(self._recipe(name, values), self.scale.device)
+            values = merge(values, _all_placed(changes, "--config fast_dev_run=true"))
+        return values
 
     def _written(self, name: str) -> Placed:
         """What is written of a recipe at this scale."""
@@ -208,7 +222,8 @@ class PaperAtScale:
 
     def run_settings(self, recipe: str | None = None) -> RunSettings:
         """How often a recipe is run and what its nodes ask for; no recipe matches ``*``."""
-        return self.scale.with_deltas(self._matching("runs", recipe or ""))
+        own = self.scale.with_deltas(self._matching("runs", recipe or ""))
+        return fast_dev_run.run_settings_of(own) if self.rehearsed else own
 
     def measure(self, name: str) -> MeasureSpec:
         """A measure with its arguments and seeds at this scale."""
@@ -216,7 +231,10 @@ class PaperAtScale:
         deltas = self._matching("measures", name)
         seeds = [layer.seeds for layer in (spec, *deltas) if layer.seeds]
         args = merge(spec.args, *(delta.args for delta in deltas))
-        return spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
+        own = spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
+        if not self.rehearsed:
+            return own
+        return fast_dev_run.measure_of(own, parameters_of(own.function), self.scale.device)
 
     def lacking(self, measure: str | None, recipe: str | None) -> tuple[str, ...]:
         """The datasets of a measure, and of the recipe it is taken on, that this scale lacks."""

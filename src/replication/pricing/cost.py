@@ -56,7 +56,7 @@ BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 KEPT = "replication.measures.kept"
 COUNTED = Path("configs") / "costs.csv"
-COUNTED_SCALES = ("full", "workstation", "workstation-imagenet")
+COUNTED_SCALES = ("full", "workstation")
 NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # of a model: they add nothing to it
 
 

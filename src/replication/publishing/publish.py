@@ -202,7 +202,15 @@ def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
 
 
 def require_clean(catalog: Catalog) -> None:
-    """Raise a `VitrailError` if a file that a number can depend on is not committed."""
+    """Raise a `VitrailError` if a file that a number can depend on is not committed.
+
+    What `fast_dev_run` made is refused, too: its numbers mean nothing.
+    """
+    if catalog.settings.fast_dev_run:
+        raise VitrailError(
+            "the numbers of a fast_dev_run mean nothing and are not published; set fast_dev_run: "
+            "false in configs/default.yaml"
+        )
     changed = changed_files()
     if changed is None:
         raise VitrailError(

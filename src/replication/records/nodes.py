@@ -25,7 +25,7 @@ from replication.config.paper import Printed, ShownColumn
 from replication.config.recipe import short_hash
 from replication.config.recipe_types import AnyRecipe
 from replication.config.schema import Strict, parse
-from replication.config.settings import Resources
+from replication.config.settings import Resources, snakemake_command
 from replication.config.tuning import Standing
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
@@ -299,8 +299,8 @@ class RenderingNode(Node):
 
     @property
     def command(self) -> str:
-        """The command that makes it at its scale."""
-        return f"snakemake {self.target} --config scale={self.scale}"
+        """The command that makes it with the settings that it was planned with."""
+        return snakemake_command(self.target, config=self.config)
 
     @property
     def suffixes(self) -> tuple[str, ...]:

@@ -275,19 +275,10 @@ def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
     assert float(f"{hours.high:.2g}") <= 48  # to the digits that the page has
 
 
-@pytest.mark.parametrize("scale", ["workstation", "workstation-imagenet"])
-def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node(root, scale):
-    here = catalog_of(scale)
+def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node():
+    here = catalog_of("workstation")
     asked = [here.resources(node) for node in (*here.runs.values(), *here.measurements.values())]
     assert {(each.nodes, each.gpus) for each in asked} == {(1, 0), (1, 1)}
-
-
-def test_what_is_evaluated_on_imagenet_is_published_and_not_trained(root):
-    here = catalog_of("workstation-imagenet")
-    for run in here.runs.values():
-        assert run.info.name == "imagenet"
-        assert run.recipe.model.published
-        assert training_images(run) == 0
 
 
 def test_a_target_of_nothing_at_a_scale_is_refused_in_a_sentence(vitrail, catalog, checkout):

@@ -335,9 +335,9 @@ def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify
 
 
 def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify):
-    publish(scale="study")
+    publish(scale="again")
     make({"plain": [80.5, 81.5, 82.5], "mixup": [67.0, 68.0, 69.0]})
-    done = verify("laptop", "--against", "study", "--json")
+    done = verify("laptop", "--against", "again", "--json")
     assert done.code == 0, done.out
     record = json.loads(done.out)
     assert record["numbers"]["within"] == 1
@@ -349,33 +349,33 @@ def test_numbers_are_compared_with_those_of_another_scale(publish, make, verify)
 
 def test_a_comparison_with_a_scale_is_not_left_out_silently(publish, verify):
     publish()
-    done = verify("laptop", "--against", "study", "--published")
+    done = verify("laptop", "--against", "again", "--published")
     assert done.code == 2
     assert "give them in commands of their own" in done.err
 
 
 def test_more_differences_from_another_scale_than_chance_allows_fail(publish, make, verify):
-    publish(scale="study")
+    publish(scale="again")
     make({"plain": [40.0, 41.0, 42.0], "mixup": [30.0, 31.0, 32.0]})
-    assert verify("laptop", "--against", "study").code == 1
+    assert verify("laptop", "--against", "again").code == 1
 
 
 def test_numbers_of_recipes_that_differ_between_scales_are_not_compared(
     publish, make, verify, checkout
 ):
     scale = {"extends": "laptop", "recipes": {"mixup": {"schedule": {"epochs": 2}}}}
-    (checkout / "configs" / "papers" / "tiny" / "scales" / "study.yaml").write_text(as_yaml(scale))
-    publish(scale="study")
+    (checkout / "configs" / "papers" / "tiny" / "scales" / "again.yaml").write_text(as_yaml(scale))
+    publish(scale="again")
     make({"plain": [80.5, 81.5, 82.5], "mixup": [30.0, 31.0, 32.0]})
-    record = json.loads(verify("laptop", "--against", "study", "--json").out)
+    record = json.loads(verify("laptop", "--against", "again", "--json").out)
     assert record["numbers"]["within"] == 1
     assert record["numbers"]["differs"] == 0
 
 
 def test_a_scale_that_is_not_published_is_refused_with_those_that_are(publish, make, verify):
-    publish(scale="study")
+    publish(scale="again")
     make(NUMBERS)
-    done = verify("laptop", "--against", "gpu")
+    done = verify("laptop", "--against", "full")
     assert done.code == 2
-    assert "results/published/gpu" in done.err
-    assert done.err.rstrip().endswith("study")
+    assert "results/published/full" in done.err
+    assert done.err.rstrip().endswith("again")

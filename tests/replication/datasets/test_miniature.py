@@ -19,7 +19,7 @@ ON_DISK = [
 
 
 def test_every_dataset_that_is_downloaded_or_placed_has_a_miniature(registry):
-    """Or else scale rehearsal could not put one in its place."""
+    """Or else `fast_dev_run` could not put one in its place."""
     of_files = [info for info in registry.values() if info.source in ("download", "manual")]
     assert [
         info.name for info in of_files if not (info.loader in WRITERS or info.segmentation)
@@ -91,7 +91,7 @@ def test_eurosat_splits_each_class_four_to_one_without_overlap(registry, tmp_pat
 
 
 def test_two_classes_of_cifar10_position_have_both_kinds(registry, tmp_path):
-    """Scale rehearsal has no more, and the controlled test compares the kinds."""
+    """`fast_dev_run` has no more, and the controlled test compares the kinds."""
     info = registry["cifar10-position"]
     write_miniature(info, tmp_path, per_class=1, classes=2)
     for split in ("train", "val"):
@@ -114,8 +114,9 @@ def test_every_dataset_of_files_has_an_entry_that_is_made_without_them(registry,
     of_files = [info for info in registry.values() if info.source in ("download", "manual")]
     for info in of_files:
         miniature = registry[f"{info.name}-miniature"]
-        assert fetch(miniature, tmp_path) == {"train": 8, "val": 2}
-        for split, images in (("train", 8), ("val", 2)):
+        counts = {"train": miniature.train_images, "val": miniature.val_images}
+        assert fetch(miniature, tmp_path) == counts
+        for split, images in counts.items():
             assert len(build(miniature, split, tmp_path)) == images
         same = ("classes", "mean", "std", "loader", "segmentation", "version")
         assert all(getattr(miniature, field) == getattr(info, field) for field in same)

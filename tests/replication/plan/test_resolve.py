@@ -73,7 +73,9 @@ def recipe_as_written(paper, name):
 
 @functools.cache
 def papers_of(scale):
-    return [*catalog_of(scale).papers.values()]
+    catalog = catalog_of(scale)
+    extended = catalog.extended()  # some lines concern rows that the papers lack
+    return [*catalog.papers.values(), *(extended.papers.values() if extended is not catalog else ())]
 
 
 def replaced(paper, **attributes):

@@ -1,0 +1,147 @@
+"""What ``--config fast_dev_run=true`` changes of any scale, so that every step of it can be tried.
+
+Two optimiser steps of each training, a few images and repetitions of each measure, made-up images
+in the format of each dataset that has files, no published weights. Models, transforms, losses and
+optimisers are the recipe's own; Vision Transformers have two blocks. The numbers mean nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from replication.config.datasets import DatasetInfo, miniature_name
+from replication.config.paper import MeasureSpec
+from replication.config.recipe import TimmTraining, Training
+from replication.config.schema import StandIns, merge
+from replication.config.settings import RunSettings, Scale
+
+NOTE = "Made with fast_dev_run=true: two steps and a few images. These numbers mean nothing."
+STEPS = 2
+SIZE, MICRO = 4, 2  # images of a step, in two micro-batches
+DEPTH = 2
+MEM_MB = 8000  # at most, of what a scale asks for
+
+TAKES_DEPTH = re.compile(r"(^|_)(vit|deit3?|flexivit|naflexvit)(_|$)")
+"""The names, as timm writes them, of models that take the number of their blocks as `depth`."""
+
+AT_MOST = {
+    "images": 256,  # of test images: a miniature has few, and some are to be classified correctly
+    "batch_size": 2,
+    "passes": 1,
+    "warmup": 0,
+    "steps": 2,  # of a linear probe
+    "iterations": 2,
+    "permutations": 1,
+    "estimates": 2,
+    "reference": 16,  # permutations of an estimate that others are compared with
+    "parts": 1,
+    "shifts": 2,
+    "maps": 2,  # of a Monte Carlo estimate
+}
+"""Arguments of measures that say how much is measured, and how much is enough."""
+
+MADE_UP = 2  # images, where a measure makes them up
+
+
+def scale_of(scale: Scale) -> Scale:
+    """Return a scale as it is rehearsed: on a CPU, by jobs that read their images themselves."""
+    description = f"a rehearsal of scale {scale.name}; its numbers mean nothing"
+    return scale.model_copy(update={"description": description, "device": "cpu", "workers": 0})
+
+
+def run_settings_of(settings: RunSettings) -> RunSettings:
+    """Return the settings of a run with one seed, and at most `MEM_MB` of memory for each step."""
+    resources = {
+        step: asked.model_copy(update={"mem_mb": min(MEM_MB, asked.mem_mb)})
+        for step, asked in settings.resources.items()
+    }
+    return settings.model_copy(update={"seeds": 1, "seeds_per_training": 1, "resources": resources})
+
+
+def stand_ins(own: Mapping[str, str | None], registry: Mapping[str, DatasetInfo]) -> StandIns:
+    """Return which dataset is read in place of each: the miniature of its own or its stand-in.
+
+    `own` are the stand-ins of the scale. Datasets that come with a package are read themselves.
+    """
+    read = {name: own.get(name, name) for name in registry} | dict(own)
+    return {
+        name: here if here is None or miniature_name(here) not in registry else miniature_name(here)
+        for name, here in read.items()
+        if here is None or here != name or miniature_name(here) in registry
+    }
+
+
+def changes_of(recipe: Training, device: str) -> dict[str, Any]:
+    """What is laid over a recipe's values so that it trains for two steps on this kind of device.
+
+    A training without steps stays one. Of a training that keeps teachers there are as many steps as
+    teachers.
+    """
+    fields = recipe.model_dump(mode="json")
+    own, model = fields["schedule"], fields["model"]
+    shallow = _shallow(model) if isinstance(recipe, TimmTraining) else {}
+    changes: dict[str, Any] = {"model": shallow, "batch": {"size": SIZE}}
+    if "micro" in fields["batch"]:
+        changes["batch"]["micro"] = MICRO
+    if "epochs" in own:
+        changes["schedule"] = {"steps": STEPS}
+    elif "save_teacher_steps" in own and own["steps"]:
+        kept = max(STEPS, own["steps"] // own["save_teacher_steps"])
+        short = {"steps": kept, "planned_steps": None, "save_teacher_steps": 1}
+        changes["schedule"] = {**short, "warmup_steps": min(1, own["warmup_steps"])}
+    elif "save_teacher_steps" not in own:  # a segmenter, of published weights too
+        changes["schedule"] = {"steps": STEPS}
+    if model.get("pretrained"):
+        changes["model"]["pretrained"] = type(recipe.model).model_fields["pretrained"].default
+    return changes | (_on_cpu(fields) if device == "cpu" else {})
+
+
+def measure_of(spec: MeasureSpec, defaults: Mapping[str, Any], device: str) -> MeasureSpec:
+    """Return a measure that takes seconds on this kind of device, once.
+
+    `defaults` are the parameters that its function has, each with its default. A measure of the
+    paper's own recipe needs neither data nor training, and stays.
+    """
+    if spec.on == "paper":
+        return spec
+    known = {**defaults, **spec.args}
+    changes = {name: value for name, value in _fewer(known).items() if name in defaults}
+    if "images" in defaults and not (spec.on == "run" or spec.datasets):
+        changes["images"] = min(MADE_UP, known["images"])
+    if device == "cpu":
+        changes |= _on_cpu(known)
+    args = merge(spec.args, changes)
+    return spec.model_copy(update={"args": args, "seeds": spec.seeds and 1})
+
+
+def _on_cpu(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What a CPU needs: it has no fp16, and compiles longer than two steps take."""
+    changes: dict[str, Any] = {}
+    if values.get("precision") == "fp16":
+        changes["precision"] = "bf16"
+    if values.get("compile"):
+        changes["compile"] = False
+    return changes
+
+
+def _fewer(values: Mapping[str, Any]) -> dict[str, Any]:
+    """What is less of some arguments: counts (None is all that there is), and depths of models."""
+    changes: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, dict):
+            inside = _shallow(value) if "name" in value else _fewer(value)
+            changes |= {name: inside} if inside else {}
+        elif name in AT_MOST and (value is None or (type(value) is int and value > AT_MOST[name])):
+            changes[name] = AT_MOST[name]
+    return changes
+
+
+def _shallow(model: Mapping[str, Any]) -> dict[str, Any]:
+    """What makes a model of two blocks, its `name` and `args` given, of which one is octic."""
+    args = model.get("args", {})
+    if not (TAKES_DEPTH.search(model["name"]) or "depth" in args) or args.get("depth", 3) <= DEPTH:
+        return {}
+    octic = {"octic_depth": min(1, args["octic_depth"])} if "octic_depth" in args else {}
+    return {"args": {"depth": DEPTH, **octic}}
