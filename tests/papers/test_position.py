@@ -41,6 +41,11 @@ def laptop():
     return catalog_of("laptop").paper("position")
 
 
+@pytest.fixture(scope="module")
+def small():
+    return load_catalog(scale="small").paper("position")
+
+
 def same_but(one, other, *fields):
     """Whether two recipes agree in everything but the model's arguments and these fields."""
     model = one.model.model_copy(update={"args": other.model.args})
@@ -312,6 +317,30 @@ def test_on_stand_ins_all_models_of_a_dataset_have_the_same_schedule(laptop):
         if plain in DATASETS.values():
             baseline = laptop.run(f"{plain}-ape").recipe
             assert run.recipe.model.args["patch_size"] == baseline.model.args["patch_size"]
+
+
+def test_real_images_are_the_datasets_own_or_a_named_part(small):
+    read = {name: small.run(f"{name}-ape").recipe.data.dataset for name in DATASETS.values()}
+    here = {"svhn": "svhn-10k", "imagenette": "tiny-imagenet-20"}
+    assert read == {name: here.get(name, name) for name in DATASETS.values()}
+    assert small.run("controlled").recipe.data.dataset == "cifar10-position"
+
+
+def test_on_real_images_models_of_a_dataset_differ_by_what_is_compared_alone(small):
+    for dataset in DATASETS.values():
+        plain = small.run(f"{dataset}-ape").recipe
+        for embedding in ("none", "auto-ape", "rope", "auto-rope"):
+            assert same_but(small.run(f"{dataset}-{embedding}").recipe, plain, "optimizer")
+        assert same_but(small.run(f"{dataset}-ape-cls").recipe, plain)
+        assert same_but(small.run(f"{dataset}-ape-augmented").recipe, plain, "augmentation")
+
+
+def test_each_model_on_real_images_takes_the_rate_of_a_search(small):
+    """Or else the gates would close every claim on it."""
+    runs = {run.name for artifact in small.artifacts.values() for run in artifact.runs}
+    assert len(runs) > len(DATASETS)
+    assert not [name for name in runs if small.searches.covering(name) is None]
+    assert len({group.rates for group in small.searches.groups}) == 1
 
 
 def test_the_checkpoint_is_trained_on_other_data_than_what_starts_from_it(laptop):

@@ -109,6 +109,22 @@ def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
     assert paper.run("vit_b-default-re0.25-rand").recipe.augmentation.erase_mode == "rand"
 
 
+def test_on_cifar10_tables_5_and_6_keep_the_papers_augmentation_and_average():
+    """The average of weights reaches back over about as large a part of the training."""
+    full, small = (load_catalog(scale=scale).paper("variance") for scale in ("full", "small"))
+    names = {run.name for table in ("table5", "table6") for run in small.artifacts[table].runs}
+    assert len(names) == 10
+    for name in names:
+        parts = []
+        for run in (full.run(name), small.run(name)):
+            steps = run.recipe.steps(run.info.train_images)
+            parts.append(1 / (1 - run.recipe.ema_decay) / steps)
+        assert parts[1] == pytest.approx(parts[0], rel=0.2)
+        here, paper = (own.run(name).recipe.augmentation for own in (small, full))
+        assert here == paper.model_copy(update={"crop": "random"})
+        assert small.run(name).recipe.data.dataset == "cifar10"
+
+
 @pytest.mark.parametrize("scale", ["full", "laptop"])
 def test_segmenters_are_trained_as_page_7_says(scale):
     """Crops of 512, of 1024 on Cityscapes; AdamW, 1e-2, betas 0.9 and 0.999, poly after warm-up."""
