@@ -43,7 +43,7 @@ def published_entry(wildcards):
 
 def names_of(kind):
     """A pattern that matches the names of all artifacts of a kind."""
-    names = {artifact.name for artifact in CATALOG.artifacts if artifact.kind == kind}
+    names = {artifact.name for artifact in CATALOG.everything if artifact.kind == kind}
     return "|".join(sorted(names)) or "(?!)"
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from replication.config.claims import Claim
     from replication.config.paper import Printed
-    from replication.config.tuning import Standing
+    from replication.config.tuning import TuningResult
 
 PLATEAU = 1.0
 """Points that a model may gain from twice the steps and still count as trained."""
@@ -22,11 +22,11 @@ CLEAR = 3.0
 """Standard errors by which a model must be above chance."""
 
 
-def closed(claim: Claim, models: Iterable[Standing | None], printed: Iterable[Printed]) -> str:
+def closed(claim: Claim, models: Iterable[TuningResult | None], printed: Iterable[Printed]) -> str:
     """Say why a claim on some trained models is not tested; "" where it is.
 
     Tested is a claim whose models were each searched on one grid, are at their plateau and above
-    chance, of which one at least is better than every rule without a network, and whose printed
+    chance, of which one at least is better than every pixel baseline, and whose printed
     effect is not below its own printed spread.
     """
     models, printed = list(models), list(printed)
@@ -47,9 +47,9 @@ def closed(claim: Claim, models: Iterable[Standing | None], printed: Iterable[Pr
         error = 100 * math.sqrt(chance * (1 - chance) / model.images)
         if model.once < model.chance + CLEAR * error:
             return f"{model.searched} is at chance ({model.once:.1f} %)"
-    if known and all(model.floor and model.once < model.floor[1] for model in known):
+    if known and all(model.baseline and model.once < model.baseline[1] for model in known):
         best = max(known, key=lambda model: model.once)
-        rule, score = best.floor or ("", 0.0)
+        rule, score = best.baseline or ("", 0.0)
         return f"{rule} on pixels has {score:.1f} %, and {best.searched} {best.once:.1f} %"
     return _printed_by_chance(claim, printed)
 

@@ -45,7 +45,7 @@ from replication.measures.scores import unpack
 
 if TYPE_CHECKING:
     from replication.config.paper import Printed
-    from replication.config.tuning import Standing
+    from replication.config.tuning import TuningResult
     from replication.records.nodes import RenderingNode, ShownCell
 
 STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
@@ -66,7 +66,7 @@ COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
 
 Tables = Mapping[str, pd.DataFrame]
 Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
-Standings = Mapping[str, "Standing"]
+TuningResults = Mapping[str, "TuningResult"]
 
 
 class Side(NamedTuple):
@@ -103,17 +103,17 @@ def evaluate(
     claims: Sequence[Claim],
     tables: Tables,
     artifacts: Mapping[str, RenderingNode],
-    standings: Standings | None = None,
+    tuning_results: TuningResults | None = None,
     registered: Mapping[str, str] | None = None,
     started: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
     """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
 
-    `standings` say how the models of recipes stand, by the recipes' hashes; without them, as where
-    a scale searches nothing, every claim is tested. `registered` has the times of the claims that
-    are as they were registered, and `started` those at which the first training of a recipe began:
-    an empirical claim is ``confirmatory`` if it was registered before its trainings began, and else
-    ``exploratory``.
+    `tuning_results` are what searches found of recipes, by the recipes' hashes; without them, as
+    where a scale searches nothing, every claim is tested. `registered` has the times of the claims
+    that are as they were registered, and `started` those at which the first training of a recipe
+    began: an empirical claim is ``confirmatory`` if it was registered before its trainings began,
+    and else ``exploratory``.
 
     Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
     that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
@@ -122,7 +122,7 @@ def evaluate(
     measured, cells = _by_cell(tables), _declared(artifacts)
     judged = [
         {
-            **_evaluate(claim, measured, cells, standings),
+            **_evaluate(claim, measured, cells, tuning_results),
             "registration": _registration(claim, measured, registered, started or {}),
         }
         for claim in claims
@@ -175,7 +175,7 @@ def _evaluate(
     claim: Claim,
     measured: Measured,
     cells: Mapping[Key, ShownCell],
-    standings: Standings | None,
+    tuning_results: TuningResults | None,
 ) -> dict[str, Any]:
     common = claim.model_dump(include=COMMON)
     sides = _sides(claim, measured, cells)
@@ -185,7 +185,7 @@ def _evaluate(
         detail = f"Not run: {', '.join(missing) or claim.operands[0].artifact}."
         unknown = {"stand_in": False, "of_hardware": False, "artifact": claim.left.artifact}
         return {**common, "status": "not run", "detail": detail, **unknown}
-    gates = {row: _gate(claim, pair, standings) for row, pair in found.items()}
+    gates = {row: _gate(claim, pair, tuning_results) for row, pair in found.items()}
     tested = {row: pair for row, pair in found.items() if not gates[row]} or found
     ranks = {
         row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
@@ -198,7 +198,7 @@ def _evaluate(
     decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
     left_out = f" Not run: {', '.join(missing)}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
-    left_out += _at_each_rate(left, right, standings or {})
+    left_out += _at_each_rate(left, right, tuning_results or {})
     of_rows = {row: gate for row, gate in gates.items() if gate}
     if gates[worst]:
         left_out += f" Not tested: {gates[worst]}."
@@ -357,16 +357,16 @@ def _side(
     )
 
 
-def _gate(claim: Claim, sides: tuple[Side, Side], standings: Standings | None) -> str:
+def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults | None) -> str:
     """Why an empirical claim on trained models is not tested; "" where it is."""
     if claim.kind != "empirical":
         return ""
     if claim.untested:
         return claim.untested
     trained = [digest for side in sides for digest in side.models]
-    if standings is None or not trained:
+    if tuning_results is None or not trained:
         return ""
-    models = [standings.get(digest) for digest in trained]
+    models = [tuning_results.get(digest) for digest in trained]
     return closed(claim, models, [side.printed for side in sides if side.printed])
 
 
@@ -381,9 +381,9 @@ def _too_wide(claim: Claim, left: Side, right: Side) -> str:
     return f" Too wide to see twice the printed effect, {effect[0]:+.3g}."
 
 
-def _at_each_rate(left: Side, right: Side, standings: Standings) -> str:
+def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str:
     """How a difference in accuracy of two searched models depends on the learning rate."""
-    models = [standings.get(side.recipe_hash) for side in (left, right)]
+    models = [tuning_results.get(side.recipe_hash) for side in (left, right)]
     known = [model for model in models if model and left.metric == right.metric == ACCURACY]
     if len(known) < 2 or known[0].searched == known[1].searched:
         return ""

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 from pydantic.json_schema import SkipJsonSchema
 
+from replication.config.recipe import Part
 from replication.config.schema import Strict, load_entries
+from replication.counting import FIFTH
 from vitrail.errors import require_known
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
@@ -100,12 +102,18 @@ class DatasetInfo(Strict):
     """
 
     name: SkipJsonSchema[Name]  # the entry's key
+    part: SkipJsonSchema[Part] = "all"  # given by the recipe that reads it, see `of_part`
     version: PositiveInt = 1
     title: str
     short_title: str | None = Field(None, description="what the papers call it, as in a legend")
     classes: PositiveInt
     train_images: PositiveInt
     val_images: PositiveInt
+    tuning_images: tuple[PositiveInt, PositiveInt] | None = Field(
+        None,
+        description="images that are trained on and held out where learning rates are tuned, if a "
+        "stand-in then has fewer than it has of train and val",
+    )
     split: str = Field(description="which images are train and which are val")
     mean: Channels
     std: Channels
@@ -154,7 +162,25 @@ class DatasetInfo(Strict):
         called = {
             name: plain[name] and plain[name].partition(":")[2] for name in ("loader", "prepare")
         }
-        return {**plain, **called, "files": {file.name: file.checksum for file in self.files}}
+        own = {} if self.part == "all" else {"part": self.part}
+        files = {file.name: file.checksum for file in self.files}
+        return {**plain, **called, "files": files, **own}
+
+    def of_part(self, part: Part) -> Self:
+        """The entry of a part of the dataset, with the numbers of its images.
+
+        `tuning` divides the training images: every fifth is held out, as ``val``, and the others
+        train. A stand-in is composed anew of a part of its sources (scans, tiles), as many images
+        as before, or `tuning_images`.
+        """
+        if part == self.part:
+            return self
+        held_out = -(-self.train_images // FIFTH)
+        divided = self.train_images - held_out, held_out
+        composed = self.tuning_images or (self.train_images, self.val_images)
+        train, val = composed if self.source == "bundled" else divided
+        counts = {"train_images": train, "val_images": val}
+        return self.model_copy(update={"part": part, **counts})
 
     @model_validator(mode="after")
     def _has_what_its_source_needs(self) -> DatasetInfo:

@@ -45,7 +45,7 @@ class Training(Strict, ABC):
     library: ClassVar[str]  # the package that opens its models
     usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
     rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
-    score: ClassVar[tuple[str, str]]  # the measure by which a search judges its models, and the key
+    score: ClassVar[tuple[str, str]]  # the measure by which learning rates are chosen, and its key
 
     if TYPE_CHECKING:  # each kind declares them in its own order, which its files are written in
         task: str
@@ -91,6 +91,10 @@ class Training(Strict, ABC):
     def with_rate(self, rate: float) -> Self:
         """Return the recipe with another peak learning rate."""
         return self._with(placed_at(self.rate, rate))
+
+    def on_part(self, part: Part) -> Self:
+        """Return the recipe on a part of its dataset."""
+        return self._with({"data": {"part": part}})
 
     @abstractmethod
     def longer(self, factor: int) -> Self:
@@ -151,11 +155,20 @@ class Model(Strict):
         return self.name if self.pretrained and not self.name.startswith(HUBS) else None
 
 
+Part = Literal["all", "tuning"]
+PART: Any = Field(
+    "all",
+    description="tuning: every fifth training image is held out and judged on, the others train, "
+    "and the test images are not opened",
+)
+
+
 class Data(Strict):
     """The dataset and what turns one of its images into a tensor at evaluation."""
 
     dataset: str
     version: PositiveInt = 1
+    part: Part = PART
     image_size: PositiveInt = 224
     normalization: Literal["dataset", "inception", "none"] = Field(
         "dataset",

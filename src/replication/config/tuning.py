@@ -1,15 +1,17 @@
-"""Searches of learning rates on held-out images: what recipes take from them, and how models stand.
+"""Learning rates tuned on held-out images: what recipes take from them, and how models do.
 
 A scale of a paper names the recipes that are searched, all of a group on one grid of rates, and for
-each the recipes that take its best rate. ``vitrail search`` trains them on a part of the training
-images, judges them on the rest, and adds what it finds to ``searched.csv`` in the paper's folder.
-The rate of a covered recipe is then read from there. The same rows tell whether a model is trained
-to its plateau and whether it is better than rules that need no network (`Standing`).
+each the recipes that take its best rate. A trial is an ordinary run of such a recipe with a rate of
+the grid and ``data.part: tuning``: on a part of the training images, judged on the rest. ``vitrail
+search`` makes the trials and adds their scores to ``searched.csv`` in the paper's folder. The rate
+of a covered recipe is then read from there. The same rows tell whether a model is trained to its
+plateau and whether it is better than the pixel baselines (`TuningResult`).
 """
 
 from __future__ import annotations
 
 import csv
+import io
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
@@ -20,19 +22,22 @@ from pydantic import Field, PositiveFloat
 
 from replication.config.recipe import short_hash
 from replication.config.schema import Strict, match
-from replication.counting import FIFTH
 from vitrail.errors import VitrailError, first_line
+from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.config.recipe import Training
 
-COLUMNS = ("recipe", "dataset", "setting", "length", "rate", "seed", "held_out", "cpu_seconds")
 FIRST_SEED = 100
-"""Searches draw from this seed on: others than those of published runs."""
+"""Trials are seeded from this number on: by others than published runs."""
 
-FLOORS = "floor: "
-"""What stands before the name of a rule that needs no network, in the column `recipe`."""
+BASELINE = "pixel baseline: "
+"""What stands before the name of a pixel baseline, in the column `recipe`."""
+
+BASELINES = ("1-NN", "20-NN", "logistic regression")
+MASK_BASELINES = ("class by place", "logistic regression")
+"""The pixel baselines of images with labels, and of images with masks."""
 
 
 class SearchGroup(Strict):
@@ -57,49 +62,58 @@ class SearchGroup(Strict):
 
 
 class Trial(NamedTuple):
-    """A row of ``searched.csv`` but for its score: what was trained, and for how long."""
+    """What was trained, under which seed: a row of ``searched.csv`` but for scale and score.
+
+    `digest` is that of recipe and dataset, `length` 1, or 2 for twice the recipe's steps. A row of
+    a pixel baseline has the `images_digest` of the dataset and the rate 0.
+    """
 
     recipe: str
     dataset: str
-    setting: str
+    digest: str
     length: int
     rate: float
     seed: int
 
-
-class Score(NamedTuple):
-    """What a trial came to: percent on held-out images, and the seconds of one core it took."""
-
-    held_out: float
-    cpu_seconds: float
+    def of(self, recipe: Training) -> Training:
+        """The recipe that this trial trains, made of the one that is searched."""
+        return recipe.with_rate(self.rate).longer(self.length).on_part("tuning")
 
 
-class Standing(Strict):
-    """What a search says of a recipe that it covers, in percent on held-out images.
+COLUMNS = ("scale", *Trial._fields, "held_out")
+
+
+class TuningResult(Strict):
+    """What a search found of a recipe that it covers, in percent on held-out images.
 
     `rates` has the mean at each rate of the grid, `once` and `twice` the means at the best rate for
-    the recipe's own steps and for twice as many, `floors` the scores of rules without a network.
+    the recipe's own steps and for twice as many, `baselines` the scores of the pixel baselines.
     """
 
     searched: str
     rates: dict[float, float]
     once: float
     twice: float
-    floors: dict[str, float]
+    baselines: dict[str, float]
     chance: float
     images: int
 
     @property
-    def floor(self) -> tuple[str, float] | None:
-        """The best rule without a network, and its score."""
-        return max(self.floors.items(), key=lambda item: item[1], default=None)
+    def baseline(self) -> tuple[str, float] | None:
+        """The best pixel baseline, and its score."""
+        return max(self.baselines.items(), key=lambda item: item[1], default=None)
 
 
 class Searches:
-    """The groups of a paper at one scale, and what was found so far."""
+    """The groups of a paper at one scale, and the scores that were found so far."""
 
-    def __init__(self, groups: Iterable[SearchGroup], found: Mapping[Trial, Score]) -> None:
+    def __init__(self, groups: Iterable[SearchGroup], found: Mapping[Trial, float]) -> None:
         self.groups, self.found = tuple(groups), found
+
+    @property
+    def searched(self) -> list[str]:
+        """The names of the recipes that are searched."""
+        return [name for group in self.groups for name in group.of]
 
     def covering(self, name: str) -> str | None:
         """The searched recipe whose rate a recipe takes; None if it is not covered.
@@ -125,6 +139,13 @@ class Searches:
         best, trials = self.best_rate(name, recipe, info), self.trials(name, recipe, info)
         return [trial._replace(length=2) for trial in trials[best]] if best else []
 
+    def baseline_trials(self, info: DatasetInfo) -> list[Trial]:
+        """The rows of the pixel baselines of a searched recipe's dataset, under each seed."""
+        rules = MASK_BASELINES if info.segmentation else BASELINES
+        same = info.name, images_digest(info), 1, 0.0
+        seeds = max((group.drawn for group in self.groups), key=len)
+        return [Trial(BASELINE + rule, *same, seed) for rule in rules for seed in seeds]
+
     def best_rate(self, name: str, recipe: Training, info: DatasetInfo) -> float | None:
         """The rate of the best mean, of equal ones the lowest; None while a trial is missing."""
         means = {
@@ -133,7 +154,7 @@ class Searches:
         known = {rate: mean for rate, mean in sorted(means.items()) if mean is not None}
         return max(known, key=known.__getitem__) if len(known) == len(means) else None
 
-    def standing(self, name: str, recipe: Training, info: DatasetInfo) -> Standing | None:
+    def result(self, name: str, recipe: Training, info: DatasetInfo) -> TuningResult | None:
         """What is known of a searched recipe; None while a trial is missing."""
         twice = self._mean(self.longer_trials(name, recipe, info))
         if twice is None:
@@ -142,84 +163,88 @@ class Searches:
             rate: self._mean(trials) or 0.0
             for rate, trials in self.trials(name, recipe, info).items()
         }
-        floors = defaultdict[str, list[float]](list)
+        baselines = defaultdict[str, list[float]](list)
         for trial, score in self.found.items():
-            if trial.recipe.startswith(FLOORS) and trial.setting == world_of(info):
-                floors[trial.recipe.removeprefix(FLOORS)].append(score.held_out)
-        return Standing(
+            if trial.recipe.startswith(BASELINE) and trial.digest == images_digest(info):
+                baselines[trial.recipe.removeprefix(BASELINE)].append(score)
+        return TuningResult(
             searched=name,
             rates=rates,
             once=max(rates.values()),
             twice=twice,
-            floors={rule: statistics.fmean(scores) for rule, scores in floors.items()},
+            baselines={rule: statistics.fmean(scores) for rule, scores in baselines.items()},
             chance=100 / info.classes,
-            images=held_out_images(info) * self.own(name).seeds,
+            images=info.of_part("tuning").val_images * self.own(name).seeds,
         )
 
     def _mean(self, trials: Iterable[Trial]) -> float | None:
         """The mean score of some trials; None where there are none, or one is missing."""
         scores = [self.found.get(trial) for trial in trials]
-        held_out = [score.held_out for score in scores if score]
-        return statistics.fmean(held_out) if held_out and len(held_out) == len(scores) else None
+        known = [score for score in scores if score is not None]
+        return statistics.fmean(known) if known and len(known) == len(scores) else None
 
 
 def setting_of(recipe: Training, info: DatasetInfo) -> str:
-    """The digest of what a trial trains but for its rate: recipe and dataset."""
+    """The digest of a recipe without its learning rate, and of its dataset."""
     return short_hash([recipe.with_rate(1.0).canonical_json(), info.identity_fields])
 
 
-def world_of(info: DatasetInfo) -> str:
-    """The digest of what a rule without a network reads: the images of a dataset."""
+def images_digest(info: DatasetInfo) -> str:
+    """The digest of what decides the images and labels of a dataset."""
     return short_hash(info.identity_fields)
 
 
-def held_out_images(info: DatasetInfo) -> int:
-    """How many training images a search holds out: every fifth."""
-    return -(-info.train_images // FIFTH)
-
-
-def read_found(path: Path) -> dict[Trial, Score]:
-    """Read ``searched.csv``; empty where there is no such file.
+def read_found(path: Path) -> dict[Trial, float]:
+    """Read the scores of ``searched.csv``; empty where there is no such file.
 
     Raises:
         VitrailError: it cannot be read, or has other columns than `COLUMNS`.
     """
+    return {trial: score for _, trial, score in _rows(path)}
+
+
+def _rows(path: Path) -> list[tuple[str, Trial, float]]:
+    """Each row's scale, trial and score."""
     if not path.is_file():
-        return {}
+        return []
     try:
         with path.open(newline="", encoding="utf-8") as file:
-            reader = csv.DictReader(file)
-            if tuple(reader.fieldnames or ()) != COLUMNS:
+            reader = csv.reader(file, strict=True)
+            if tuple(next(reader, ())) != COLUMNS:
                 raise ValueError(f"its columns are not {', '.join(COLUMNS)}")
-            return {
-                Trial(
-                    row["recipe"],
-                    row["dataset"],
-                    row["setting"],
-                    int(row["length"]),
-                    float(row["rate"]),
-                    int(row["seed"]),
-                ): Score(float(row["held_out"]), float(row["cpu_seconds"]))
-                for row in reader
-            }
-    except (OSError, ValueError, TypeError) as error:
+            return [
+                (
+                    scale,
+                    Trial(recipe, dataset, digest, int(length), float(rate), int(seed)),
+                    float(held_out),
+                )
+                for scale, recipe, dataset, digest, length, rate, seed, held_out in reader
+            ]
+    except (OSError, ValueError, csv.Error) as error:
         raise VitrailError(
             f"cannot read {path} ({first_line(error)}); restore it with git checkout"
         ) from None
 
 
-def _exact(rate: float) -> str:
-    """A rate as text that reads back as the same number, as short as that can be."""
-    short = f"{rate:g}"
-    return short if float(short) == rate else repr(rate)
+def add_found(path: Path, scale: str, found: Mapping[Trial, float]) -> None:
+    """Add the scores of trials to ``searched.csv``; a trial that it has keeps its row.
+
+    Raises:
+        VitrailError: as `read_found`, or the file cannot be written.
+    """
+    rows = _rows(path)
+    known = {trial for _, trial, _ in rows}
+    rows += [(scale, trial, score) for trial, score in found.items() if trial not in known]
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for own, trial, score in rows:
+        exact = trial._replace(rate=_exact(trial.rate))  # type: ignore[arg-type]  # as text
+        writer.writerow([own, *exact, f"{score:.6g}"])
+    write_atomically(path, text.getvalue())
 
 
-def add_found(path: Path, trial: Trial, score: Score) -> None:
-    """Append a row to ``searched.csv``, which is begun with its header."""
-    new = not path.is_file()
-    with path.open("a", newline="", encoding="utf-8") as file:
-        writer = csv.writer(file, lineterminator="\n")
-        if new:
-            writer.writerow(COLUMNS)
-        numbers = (f"{score.held_out:.2f}", f"{score.cpu_seconds:.1f}")
-        writer.writerow([*trial[:4], _exact(trial.rate), trial.seed, *numbers])
+def _exact(number: float) -> str:
+    """A number as text that reads back as the same one, as short as that can be."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)

@@ -13,6 +13,7 @@ import numpy as np
 
 from replication.datasets.arrays import Digits, cifar10
 from replication.datasets.placed_images import PlacedImages, in_corners
+from replication.images.opening import role
 
 if TYPE_CHECKING:
     from replication.images.opening import Split
@@ -36,7 +37,7 @@ def digits_position(
     drawn anew at every access, as in the authors' code. Each seed draws corners of its own.
     """
     scans = Digits(split)
-    return in_corners(scans.images, scans.labels, split, redraw, seed)
+    return in_corners(scans.images, scans.labels, role(split), redraw, seed)
 
 
 cifar10_position_redrawn = partial(cifar10_position, redraw=True)

@@ -10,7 +10,7 @@ from PIL import Image, ImageColor, ImageDraw
 from torch.utils.data import Dataset
 
 from replication.datasets.arrays import Digits
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 from replication.images.photos import Box, photo
 
 SCENES: dict[Split, int] = {"train": 200, "val": 60}
@@ -59,7 +59,7 @@ def scenes(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
     Each seed draws other scenes.
     """
     digits, random = Digits(split), stream("scenes/3", split, seed)
-    return ComposedScenes(compose(digits, random) for _ in range(SCENES[split]))
+    return ComposedScenes(compose(digits, random) for _ in range(SCENES[role(split)]))
 
 
 def compose(digits: Digits, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import os
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import partial
@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
 
 M = TypeVar("M")
-Split = Literal["train", "val"]
+Split = Literal["train", "val", "fit", "held_out"]
 SPLITS: tuple[Split, ...] = ("train", "val")
+TUNING: Mapping[Split, Split] = {"train": "fit", "val": "held_out"}
+"""What is opened in place of each split where learning rates are tuned: two parts of ``train``."""
 
 
-_holding_out: ContextVar[bool] = ContextVar("holding_out", default=False)
 _opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("opened", default=None)
 
 
@@ -47,20 +48,40 @@ def build(info: DatasetInfo, split: Split, root: Path, seed: int = 0) -> Dataset
     """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
 
     A loader that takes a `seed` splits by it; the others have one split for all seeds. Within
-    `opened_once` it is the one that was opened before, if it was.
+    `opened_once` it is the one that was opened before, if it was. Of a dataset whose `part` is
+    ``tuning`` both splits are parts of the training images, and the loader's ``val`` is not opened.
 
     Raises VitrailError if it is not there, or its files cannot be read.
     """
     folder, opened = root / info.folder, _opened.get()
     open_split = _loader(info)
     options = {"seed": seed} if splits_by_seed(info) else {}
-    key = info.loader, folder, split, *options.values()
+    key = info.loader, folder, info.part, split, *options.values()
     if opened is None or key not in opened:
-        dataset = _open(info.name, partial(open_split, folder, split, **options), folder)
+        opener = partial(_of_part, info, split, partial(open_split, folder, **options))
+        dataset = _open(info.name, opener, folder)
         if opened is None:
             return dataset
         opened[key] = dataset
     return opened[key]
+
+
+def _of_part(
+    info: DatasetInfo, split: Split, open_split: Callable[..., Dataset[Any]]
+) -> Dataset[Any]:
+    """Open a split of the part of a dataset that its entry names.
+
+    A stand-in composes ``fit`` and ``held_out`` itself, of sources that it divides by `members`. Of
+    other datasets the training images are divided, by the same rule.
+    """
+    if info.part == "all":
+        return open_split(split)
+    if info.source == "bundled":
+        return open_split(TUNING[split])
+    from torch.utils.data import Subset
+
+    images: Any = open_split("train")
+    return Subset(images, members(range(len(images)), (), TUNING[split]))
 
 
 def splits_by_seed(info: DatasetInfo) -> bool:
@@ -117,29 +138,20 @@ def stream(name: str, split: Split, seed: int = 0) -> np.random.RandomState:
     Each seed draws another composition.
     """
     drawn = f"/{seed}" if seed else ""
-    return np.random.RandomState(zlib.crc32(f"{name}/{split}{drawn}".encode()))
+    return np.random.RandomState(zlib.crc32(f"{name}/{role(split)}{drawn}".encode()))
 
 
-@contextmanager
-def holding_out() -> Iterator[None]:
-    """Have stand-ins compose both splits of what they train on: no test source is read.
-
-    While the block runs, `members` divides the training sources: every fifth validates.
-    """
-    token = _holding_out.set(True)
-    try:
-        yield
-    finally:
-        _holding_out.reset(token)
-
-
-def holds_out() -> bool:
-    """Whether this is within `holding_out`."""
-    return _holding_out.get()
+def role(split: Split) -> Split:
+    """``train`` for a split that models train on, ``val`` for one that they are judged on."""
+    return "train" if split in ("train", "fit") else "val"
 
 
 def members(train: Sequence[M], val: Sequence[M], split: Split) -> list[M]:
-    """The sources (scans, tiles of photographs) that a split of a stand-in is composed of."""
-    if not holds_out():
+    """What belongs to a split: images, or the scans and tiles that a stand-in is composed of.
+
+    ``fit`` and ``held_out`` are parts of `train`: every fifth of it, the first included, is held
+    out.
+    """
+    if split in ("train", "val"):
         return list(train if split == "train" else val)
-    return [source for at, source in enumerate(train) if (at % FIFTH == 0) == (split == "val")]
+    return [own for at, own in enumerate(train) if (at % FIFTH == 0) == (split == "held_out")]

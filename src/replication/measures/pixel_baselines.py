@@ -1,4 +1,4 @@
-"""What classifiers without a network get from pixels: the least that a trained model must beat.
+"""Pixel baselines, classifiers of pixels without a network: what a trained model must beat.
 
 A model that is below all of them says little about what its architecture can do.
 """
@@ -7,18 +7,51 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from replication.images.decoding import IGNORED
+from replication.images.opening import SPLITS, build
+
+if TYPE_CHECKING:
+    from replication.context import Context, Values
 
 NEIGHBOURS = 20
 STEPS = 200
+BLOCK = 1000
+"""Test rows whose distances to all training rows are in memory at a time."""
+SIDE = 32
+"""Pixels, of the squares that images of several sizes are resized to."""
 EVERY = 4
 """Of a training mask's rows and columns, which the regression on single pixels reads."""
 
 
-def floors(
+def pixel_baselines(context: Context, part: Literal["all", "tuning"] = "all") -> Values:
+    """Judge the pixel baselines on the dataset that the measure names, or on a part of it.
+
+    Images of several sizes are resized to squares of `SIDE` pixels, those with masks are not.
+
+    Returns:
+        As `of_images`, or for images with masks as `of_masks`.
+    """
+    (info,) = (own.of_part(part) for own in context.datasets)
+    splits: list[Any] = [build(info, split, context.data_root, context.seed) for split in SPLITS]
+    pairs = [zip(*(split[at] for at in range(len(split))), strict=True) for split in splits]
+    images, labels = zip(*pairs, strict=True)
+    if info.segmentation:
+        train, test = ([np.asarray(image) / 255 for image in own] for own in images)
+        return of_masks(train, labels[0], test, labels[1])
+    several = len({image.size for own in images for image in own}) > 1
+    rows, others = (
+        np.stack([np.ravel(image.resize((SIDE, SIDE)) if several else image) for image in own])
+        for own in images
+    )
+    pixels = (rows.astype(np.float32) / 255, others.astype(np.float32) / 255)
+    return of_images(pixels[0], np.array(labels[0]), pixels[1], np.array(labels[1]))
+
+
+def of_images(
     train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
 ) -> dict[str, float]:
     """Judge three rules on rows of pixels (N, D) float32 with labels (N,) of 0 .. K - 1.
@@ -43,10 +76,11 @@ def floors(
 
 def nearest(train: np.ndarray, test: np.ndarray, count: int) -> np.ndarray:
     """The rows of `train` that lie nearest to each of `test`: (tests, count), the nearest first."""
-    squares = (train**2).sum(1)
-    distances = squares - 2 * test @ train.T  # but for what is the same for all of a row
-    order: np.ndarray = np.argsort(distances, axis=1, kind="stable")[:, :count]
-    return order
+    squares, order = (train**2).sum(1), []
+    for rows in np.array_split(test, -(-len(test) // BLOCK)):
+        distances = squares - 2 * rows @ train.T  # but for what is the same for all of a row
+        order.append(np.argsort(distances, axis=1, kind="stable")[:, :count])
+    return np.concatenate(order)
 
 
 def majority(labels: np.ndarray, classes: int) -> np.ndarray:
@@ -69,7 +103,7 @@ def _regressed(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.nd
     return found
 
 
-def mask_floors(
+def of_masks(
     train: Sequence[np.ndarray],
     train_masks: Sequence[np.ndarray],
     test: Sequence[np.ndarray],

@@ -37,7 +37,7 @@ from replication.config.settings import (
     load_settings,
     snakemake_command,
 )
-from replication.config.tuning import Standing
+from replication.config.tuning import Trial, TuningResult
 from replication.config.weights import REGISTRY, find_weights, load_weights_registry
 from replication.plan import fast_dev_run
 from replication.plan.code_digest import (
@@ -61,6 +61,7 @@ from replication.plan.graph import (
 from replication.plan.module_digest import file_of
 from replication.plan.preregistration import digests_of, registered
 from replication.plan.resolve import PaperAtScale
+from replication.plan.search_table import SEARCH, Score, search_table, trial_scores
 from replication.records.nodes import (
     AnyNode,
     MeasurementNode,
@@ -98,6 +99,16 @@ class Paper(PaperAtScale):
         return {artifact.name: artifact for artifact in made if artifact.measurements}
 
     @functools.cached_property
+    def trials(self) -> dict[Trial, Score]:
+        """The trials of this scale's searches, and where their scores are."""
+        return trial_scores(self, self._runs_root)
+
+    @functools.cached_property
+    def search(self) -> Artifact | None:
+        """The table of this scale's searches, which `all` leaves out; None without searches."""
+        return search_table(self, self.trials)
+
+    @functools.cached_property
     def stands_for(self) -> dict[str, list[str]]:
         """Each stand-in of this scale, with the names of the paper's datasets that it replaces."""
         measures = self.artifacts_file.measures.values()
@@ -126,14 +137,14 @@ class Paper(PaperAtScale):
         }
 
     @functools.cached_property
-    def standings(self) -> dict[str, Standing] | None:
-        """How the models of the recipes stand, by the recipes' hashes; None without searches."""
+    def tuning_results(self) -> dict[str, TuningResult] | None:
+        """What searches found of the recipes, by their hashes; None without searches."""
         if not self.searches.groups:
             return None
         return {
-            run.recipe.hash: standing
+            run.recipe.hash: result
             for name, run in self._runs.items()
-            if (standing := self.standing(name))
+            if (result := self.tuning_result(name))
         }
 
     @functools.cached_property
@@ -233,7 +244,7 @@ class Paper(PaperAtScale):
             paper=self.name,
             name=name,
             recipe=recipe,
-            info=find(recipe.data.dataset, self.datasets),
+            info=find(recipe.data.dataset, self.datasets).of_part(recipe.data.part),
             seeds=tuple(range(self.scale.first_seed, self.scale.first_seed + seeds)),
             seeds_per_training=seeds_per_training,
             folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
@@ -382,6 +393,11 @@ class Catalog:
         kinds: dict[str, tuple[str, str]] = {}
         for paper in self.papers.values():
             for name, spec in paper.artifacts_file.artifacts.items():
+                if name == SEARCH:
+                    raise VitrailError(
+                        f"{paper.artifacts_path}: '{SEARCH}' is the table of learning rates; "
+                        "rename the artifact"
+                    )
                 other, known = kinds.setdefault(name, (paper.name, spec.kind))
                 if known != spec.kind:
                     raise VitrailError(
@@ -396,9 +412,15 @@ class Catalog:
 
     @property
     def artifacts(self) -> Iterator[Artifact]:
-        """Every artifact of every paper at this scale."""
+        """Every artifact of every paper at this scale, but for the tables of searches."""
         for paper in self.papers.values():
             yield from paper.artifacts.values()
+
+    @property
+    def everything(self) -> Iterator[Artifact]:
+        """The artifacts, and the table of each paper's searches."""
+        yield from self.artifacts
+        yield from filter(None, (paper.search for paper in self.papers.values()))
 
     def paper(self, name: str) -> Paper:
         """Return a paper by its folder's name."""
@@ -430,13 +452,13 @@ class Catalog:
 
     @functools.cached_property
     def measurements(self) -> dict[Path, Measurement]:
-        """The measurements behind all artifacts of this scale, by path."""
-        return {m.path: m for artifact in self.artifacts for m in artifact.measurements}
+        """The measurements behind all artifacts and searches of this scale, by path."""
+        return {m.path: m for artifact in self.everything for m in artifact.measurements}
 
     @functools.cached_property
     def trainings(self) -> dict[Path, tuple[Run, tuple[int, ...]]]:
-        """The trainings behind all artifacts of this scale, by record: a run, and its seeds."""
-        runs = self.runs.values()
+        """The trainings behind all artifacts and searches, by record: a run, and its seeds."""
+        runs = with_sources(run for artifact in self.everything for run in artifact.runs)
         return {run.record(seeds): (run, seeds) for run in runs for seeds in run.trainings}
 
     @functools.cached_property
@@ -465,8 +487,8 @@ class Catalog:
 
     @functools.cached_property
     def renderings(self) -> dict[Path, Artifact]:
-        """The artifacts of this scale, by the records of their renderings."""
-        return {self.rendering(artifact): artifact for artifact in self.artifacts}
+        """The artifacts and searches of this scale, by the records of their renderings."""
+        return {self.rendering(artifact): artifact for artifact in self.everything}
 
     def rendering(self, artifact: Artifact) -> Path:
         """The record of an artifact's rendering."""
@@ -589,20 +611,21 @@ class Catalog:
     def report_node(self) -> ReportNode:
         """The node that writes the report."""
         code = report_code()
+        renderings = tuple(map(self.rendering, self.artifacts))
         return ReportNode(
             scale=self.settings.label,
             paper="",
             name="report",
             config=self._config(),
             output=self.report,
-            inputs=tuple(self.renderings),
+            inputs=renderings,
             code=code.digest,
             commit=self.commit(code),
             description=self.scale.description,
             findings=_text_of(self.root / "FINDINGS.md"),
             papers=tuple(_reported(paper) for paper in self.papers.values() if paper.artifacts),
-            renderings=tuple(self.renderings),
-            trainings=tuple(self.trainings),
+            renderings=renderings,
+            trainings=tuple(record for run in self.runs.values() for record in run.records),
         )
 
     @functools.cached_property
@@ -636,7 +659,7 @@ class Catalog:
 
     def makes(self, file: Path) -> bool:
         """Tell whether some rule makes a file at this scale."""
-        rendered = (path for artifact in self.artifacts for path in self.files(artifact))
+        rendered = (path for artifact in self.everything for path in self.files(artifact))
         fetched = map(self.receipt_of, self.datasets)
         published = filter(None, (run.recipe.model.published for run in self.runs.values()))
         weights = map(self.weights_of, published)
@@ -685,6 +708,9 @@ class Catalog:
             add(artifact.target, summary, [artifact])
             if artifact.paper == self.settings.lead_paper:
                 add(artifact.name, summary, [artifact])
+        for paper in self.papers.values():
+            if table := paper.search:
+                add(table.target, f"learning rates of {paper.info.title}, to be chosen", [table])
         for name, paper in self.papers.items():
             if paper.artifacts:
                 caption = f"every table and figure of: {paper.info.title}"
@@ -776,7 +802,7 @@ class Catalog:
         written = {
             target_of(paper.name, artifact)
             for paper in self.papers.values()
-            for artifact in paper.artifacts_file.artifacts
+            for artifact in (*paper.artifacts_file.artifacts, SEARCH)
         }
         if name not in written and name not in self.papers:
             raise VitrailError(
@@ -839,7 +865,7 @@ def _reported(paper: Paper) -> ReportedPaper:
         deviations=_text_of(paper.folder / "deviations.md"),
         stand_ins=paper.names_replaced,
         claims=paper.claims,
-        standings=paper.standings,
+        tuning_results=paper.tuning_results,
         registered=paper.registered,
     )
 

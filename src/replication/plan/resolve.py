@@ -29,7 +29,7 @@ from replication.config.schema import (
     refuse_unmatched,
 )
 from replication.config.settings import RunSettings, Scale, known_scales, load_scale
-from replication.config.tuning import Searches, Standing, read_found
+from replication.config.tuning import Searches, TuningResult, read_found
 from replication.plan import fast_dev_run
 from replication.plan.code_digest import parameters_of
 from vitrail.errors import VitrailError, did_you_mean, require_known
@@ -144,8 +144,17 @@ class PaperAtScale:
         return Searches(groups[-1] if groups else (), found)
 
     def searched(self, name: str) -> tuple[AnyRecipe, DatasetInfo]:
-        """A recipe as it is searched, and its dataset: with the rate that is written."""
+        """A recipe as it is searched, and its dataset: with the rate that is written.
+
+        Raises:
+            VitrailError: it starts from the weights of another, or is not valid.
+        """
         recipe = self._recipe(name, self._written(name))
+        if source := recipe.model.weights_from:
+            raise VitrailError(
+                f"{self._where(name)}: it is searched, and starts from the weights of '{source}', "
+                "which has seen the images that would be held out; search that one"
+            )
         return recipe, find(recipe.data.dataset, self.datasets)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
@@ -155,11 +164,14 @@ class PaperAtScale:
         return self.searches.best_rate(searched, *self.searched(searched)) if searched else None
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
-    def standing(self, name: str) -> Standing | None:
-        """How the model stands that a recipe trains, or that it starts from, by its search."""
+    def tuning_result(self, name: str) -> TuningResult | None:
+        """What was found of the recipe that is searched for this one, or for what it starts from.
+
+        None without a search, or before it ends.
+        """
         trained = (name, *self.sources(name))[-1]
         searched = self.searches.covering(trained)
-        return self.searches.standing(searched, *self.searched(searched)) if searched else None
+        return self.searches.result(searched, *self.searched(searched)) if searched else None
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:

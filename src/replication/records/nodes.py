@@ -26,7 +26,7 @@ from replication.config.recipe import short_hash
 from replication.config.recipe_types import AnyRecipe
 from replication.config.schema import Strict, parse
 from replication.config.settings import Resources, snakemake_command
-from replication.config.tuning import Standing
+from replication.config.tuning import TuningResult
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
 
@@ -335,8 +335,8 @@ class ReportedPaper(Strict):
     deviations: str
     stand_ins: dict[str, str] = {}
     claims: tuple[Claim, ...]
-    standings: dict[str, Standing] | None = Field(
-        None, description="how models stand, by their recipes' hashes; null: nothing is searched"
+    tuning_results: dict[str, TuningResult] | None = Field(
+        None, description="what searches found, by recipes' hashes; null: nothing is searched"
     )
     registered: dict[str, str] | None = Field(
         None, description="when the claims that are as registered were so; null: none was"

@@ -103,14 +103,14 @@ class Results:
             {
                 "paper": paper.about.name,
                 "recipe_hash": digest,
-                **standing.model_dump(exclude={"rates", "floors"}),
-                "rates": " ".join(f"{rate:g}:{mean:.6g}" for rate, mean in standing.rates.items()),
+                **result.model_dump(exclude={"rates", "baselines"}),
+                "rates": " ".join(f"{rate:g}:{mean:.6g}" for rate, mean in result.rates.items()),
                 "floors": " ".join(
-                    f"{rule}:{score:.6g}" for rule, score in standing.floors.items()
+                    f"{rule}:{score:.6g}" for rule, score in result.baselines.items()
                 ),
             }
             for paper in self.papers
-            for digest, standing in (paper.about.standings or {}).items()
+            for digest, result in (paper.about.tuning_results or {}).items()
         ]
         return pd.DataFrame(rows, columns=MODELS)
 
@@ -138,7 +138,7 @@ def results_of(
     for paper in node.papers:
         own = nodes[paper.name]
         cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
-        claims = evaluate(paper.claims, cells, own, paper.standings, paper.registered, started)
+        claims = evaluate(paper.claims, cells, own, paper.tuning_results, paper.registered, started)
         artifacts = [_artifact(own[name], cells[name], folder) for name in own]
         judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
         papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))

@@ -84,7 +84,7 @@ def claims_of_paper(
         runs = {run.folder: run for artifact in paper.artifacts.values() for run in artifact.runs}
         records = (path for run in runs.values() for path in run.records)
         started = started_of(records, record)
-    return evaluate(paper.claims, tables, nodes, paper.standings, times, started)
+    return evaluate(paper.claims, tables, nodes, paper.tuning_results, times, started)
 
 
 def altered_files(node: RenderingNode) -> list[Path]:

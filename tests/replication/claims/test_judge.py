@@ -10,7 +10,7 @@ import scipy.stats
 from replication.claims.comparison import compare, read_cells
 from replication.claims.judge import Side, adjusted, evaluate, uncertainty
 from replication.config.claims import Claim
-from replication.config.tuning import Standing
+from replication.config.tuning import TuningResult
 from replication.measures.scores import pack, unpack
 from vitrail.errors import VitrailError
 
@@ -367,18 +367,18 @@ def test_seed_by_seed_a_constant_is_the_same_and_other_numbers_of_seeds_are_not_
     assert half_width(left, fewer) == half_width(left._replace(by_seed=()), fewer)
 
 
-STANDING = Standing(
-    searched="a", rates={1e-3: 80.0}, once=80.0, twice=80.0, floors={}, chance=10.0, images=100
+RESULT = TuningResult(
+    searched="a", rates={1e-3: 80.0}, once=80.0, twice=80.0, baselines={}, chance=10.0, images=100
 )
 
 
 def test_a_closed_gate_leaves_an_empirical_claim_untested_and_no_other(table):
     tables = drawn_by_seed(table(A=([92.0, 92.1, 92.2], [90.0, 90.2, 90.1])))
-    trained, short = {"abcd1234": STANDING}, {"abcd1234": STANDING.model_copy(update={"twice": 85})}
+    trained, short = {"abcd1234": RESULT}, {"abcd1234": RESULT.model_copy(update={"twice": 85})}
 
-    def status(standings, kind="empirical"):
+    def status(results, kind="empirical"):
         claim = Claim.model_validate({**CLAIM, "kind": kind})
-        return evaluate([claim], tables, {}, standings).iloc[0]
+        return evaluate([claim], tables, {}, results).iloc[0]
 
     assert status(None)["status"] == status(trained)["status"] == "held"
     assert status(short)["status"] == "not tested"
@@ -397,12 +397,12 @@ def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_m
     cells = tables["table1"]
     cells.loc[cells["column"] == "base", "recipe_hash"] = "base"
     rates = ({1e-3: 80.0, 1e-2: 78.0}, {1e-3: 79.5, 1e-2: 79.0})
-    ours, base = (STANDING.model_copy(update={"rates": own}) for own in rates)
+    ours, base = (RESULT.model_copy(update={"rates": own}) for own in rates)
     claim = Claim.model_validate({**CLAIM, "kind": "empirical"})
 
     def detail(searched):
-        standings = {"abcd1234": ours, "base": base.model_copy(update={"searched": searched})}
-        return evaluate([claim], tables, {}, standings).iloc[0]["detail"]
+        results = {"abcd1234": ours, "base": base.model_copy(update={"searched": searched})}
+        return evaluate([claim], tables, {}, results).iloc[0]["detail"]
 
     assert "on held-out images: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
     assert "learning rate" not in detail("a")  # one search, whose rate both take
@@ -418,7 +418,7 @@ def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(tab
     operand = {side: {**CLAIM[side], "row": "B"} for side in ("left", "right")}
     claims = [{**CLAIM, "kind": "empirical"}, {**CLAIM, "kind": "empirical", "id": "b", **operand}]
     judged = evaluate(
-        [Claim.model_validate(claim) for claim in claims], tables, {}, {"abcd1234": STANDING}
+        [Claim.model_validate(claim) for claim in claims], tables, {}, {"abcd1234": RESULT}
     )
     assert judged["status"].tolist() == ["held", "not tested"]
     assert judged.loc[0, "q"] == judged.loc[0, "p"]  # the only comparison

@@ -1,20 +1,19 @@
-"""``vitrail search`` fills ``searched.csv``, repeats nothing, and the recipes take their rates."""
+"""``vitrail search`` asks for the trials that ``searched.csv`` lacks, and adds their scores."""
 
-import csv
-import multiprocessing
-import os
-import time
-from functools import partial
+import sys
+from types import SimpleNamespace
 
 import pytest
 
 from replication.cli import search
 from replication.config.schema import as_yaml, read_yaml
-from replication.config.tuning import FLOORS
+from replication.config.tuning import BASELINE, read_found
 from replication.plan.catalog import load_catalog
-from vitrail.errors import VitrailError
+from replication.records.record import complete
+from vitrail.files import sha256
 
-SEARCHES = [{"rates": [1e-9, 1e-2, 3e-2], "of": {"plain": "plain"}}]
+SEARCHES = [{"rates": [1e-3, 1e-2, 3e-2], "of": {"plain": "plain"}}]
+SCORES = {1e-3: 50.0, 1e-2: 70.0, 3e-2: 60.0, 0.0: 40.0}
 
 
 @pytest.fixture
@@ -26,61 +25,91 @@ def searched(checkout):
     return folder / "searched.csv"
 
 
-def rows(path):
-    with path.open(newline="") as file:
-        return list(csv.DictReader(file))
+@pytest.fixture
+def snakemake(searched, monkeypatch):
+    """Leave the records of all due trials in place of Snakemake; what it was asked for."""
+    asked = []
+
+    def run(command, **_):
+        assert command[:3] == [sys.executable, "-m", "snakemake"]
+        asked.append(command[3 : command.index("--config")])
+        catalog = load_catalog(scale="small")
+        for trial, (measurement, _) in catalog.paper("tiny").trials.items():
+            if "-n" in command or measurement.path.exists():
+                continue
+            run, node = measurement.run, catalog.measurement_node(measurement)
+            weights = {}
+            for seed in run.seeds if run else ():
+                run.seed_folder(seed).mkdir(parents=True)
+                run.weights(seed).write_text("trained")
+                weights[str(seed)] = sha256(run.weights(seed))
+                facts = {"device": "cpu", "commit": "a", "code": run.code}
+                done = {"sha256": {str(seed): weights[str(seed)]}, "facts": {str(seed): facts}}
+                complete(catalog.training_node(run, (seed,)), done)
+            keys = [key for own, key in catalog.paper("tiny").trials.values() if own == measurement]
+            values = dict.fromkeys(keys, SCORES[trial.rate] + trial.length)
+            values = {str(seed): values for seed in measurement.seeds}
+            origin = {"device": "cpu", "commit": "a", "wall_seconds": 1.0}
+            outcome = {"values": values, "code": node.code, "weights": weights}
+            complete(node, {**outcome, "provenance": origin})
+        return SimpleNamespace(returncode=0)
+
+    monkeypatch.setattr(search, "subprocess", SimpleNamespace(run=run))
+    return asked
 
 
-def test_it_tries_every_rate_then_the_best_twice_as_long_and_judges_the_pixels(searched, vitrail):
-    assert vitrail("search", "tiny", "--scale", "small", "--jobs", "2").code == 0
-    found = rows(searched)
-    floors = [row for row in found if row["recipe"].startswith(FLOORS)]
-    assert len(floors) == 3 * 2  # rules, seeds
-    once = [row for row in found if row["recipe"] == "plain" and row["length"] == "1"]
-    twice = [row for row in found if row["length"] == "2"]
-    assert sorted(row["rate"] for row in once) == ["0.01", "0.01", "0.03", "0.03", "1e-09", "1e-09"]
-    assert len(twice) == 2
-    paper = load_catalog(scale="small").paper("tiny")
-    assert {float(row["rate"]) for row in twice} == {paper.recipe("plain").optimizer.lr}
-    assert paper.recipe("plain").optimizer.lr > 1e-9
-    assert paper.standing("plain").floor
-    assert vitrail("search", "tiny", "--scale", "small").out == ""  # nothing is repeated
-    assert rows(searched) == found
+def test_it_asks_for_the_table_twice_and_notes_every_score(searched, snakemake, vitrail):
+    assert vitrail("search", "tiny", "--scale", "small").code == 0
+    assert snakemake == [["tiny_search"], ["tiny_search"]]
+    found = read_found(searched)
+    once = {trial.rate: score for trial, score in found.items() if trial.recipe == "plain"}
+    assert len([trial for trial in found if trial.recipe == "plain" and trial.length == 1]) == 6
+    twice = {trial.rate: score for trial, score in found.items() if trial.length == 2}
+    assert twice == {1e-2: 72.0}
+    assert once == {1e-3: 51.0, 1e-2: 72.0, 3e-2: 61.0}
+    assert len([trial for trial in found if trial.recipe.startswith(BASELINE)]) == 6
+    assert load_catalog(scale="small").paper("tiny").recipe("plain").optimizer.lr == 1e-2
 
 
-def test_a_killed_process_ends_the_search_in_a_sentence(tmp_path):
-    with pytest.raises(VitrailError, match="with fewer --jobs"), search._processes(1) as pool:
-        search._work(pool, [partial(os._exit, 1)], tmp_path / "searched.csv")
+def test_what_is_noted_is_not_asked_for_again(searched, snakemake, vitrail):
+    vitrail("search", "tiny", "--scale", "small")
+    before = searched.read_bytes()
+    assert vitrail("search", "tiny", "--scale", "small").code == 0
+    assert len(snakemake) == 2
+    assert searched.read_bytes() == before
 
 
-def test_a_search_that_is_stopped_does_not_wait_for_its_trials():
+def test_scores_of_another_machine_are_not_made_again(searched, snakemake, vitrail, checkout):
+    """Without their records only what is lacking is asked for, by its records."""
+    vitrail("search", "tiny", "--scale", "small")
+    for record in checkout.glob("runs/**/*.json"):
+        record.unlink()
+    lines = searched.read_text().splitlines()
+    (lost,) = (line for line in lines if ",1,0.03,101," in line)
+    searched.write_text("\n".join(line for line in lines if line != lost) + "\n")
+    (due,) = (
+        score.measurement.path
+        for trial, score in load_catalog(scale="small").paper("tiny").trials.items()
+        if (trial.length, trial.rate, trial.seed) == (1, 3e-2, 101)
+    )
+    about = load_catalog(scale="small").paper("tiny")
+    lacking = [trial for trial in about.trials if trial not in about.searches.found]
+    assert search.targets_of(about, lacking) == [str(due)]
 
-    def stopped():
-        with search._processes(1) as pool:
-            trials = [pool.submit(time.sleep, 300) for _ in range(3)]
-            while not trials[0].running():
-                time.sleep(0.01)
-            raise SystemExit
 
-    start, others = time.monotonic(), multiprocessing.active_children()
-    with pytest.raises(SystemExit):
-        stopped()
-    assert time.monotonic() - start < 100
-    trials = [child for child in multiprocessing.active_children() if child not in others]
-    for process in trials:  # a process that was ended may still be on its way out
-        process.join(100)
-    assert not any(process.is_alive() for process in trials)
+def test_a_dry_run_asks_once_and_notes_nothing(searched, snakemake, vitrail):
+    assert vitrail("search", "tiny", "--scale", "small", "--", "-n").code == 0
+    assert snakemake == [["tiny_search", "-n"]]
+    assert not searched.exists()
+
+
+def test_what_snakemake_says_at_its_end_is_the_end(searched, monkeypatch, vitrail):
+    failed = SimpleNamespace(run=lambda *_, **__: SimpleNamespace(returncode=3))
+    monkeypatch.setattr(search, "subprocess", failed)
+    assert vitrail("search", "tiny", "--scale", "small").code == 3
 
 
 def test_a_scale_without_searches_says_where_to_write_them(searched, vitrail):
     done = vitrail("search", "tiny", "--scale", "full")
     assert (done.code, done.out) == (2, "")
-    assert "scale 'full' of 'tiny' has no searches; name the recipes under searches:" in done.err
-
-
-def test_a_recipe_that_is_not_searched_is_refused(searched, vitrail):
-    done = vitrail("search", "tiny", "mixup", "--scale", "small")
-    assert done.code == 2
-    assert "recipe 'mixup' is not searched" in done.err
-    assert "plain" in done.err
-    assert not searched.exists()
+    assert "scales/full.yaml" in done.err

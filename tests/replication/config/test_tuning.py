@@ -1,11 +1,20 @@
-"""Searched rates are taken from what was found, and models stand by it."""
+"""Trials are ordinary runs on a part of the training images, and recipes take the best rate."""
 
 import csv
 
 import pytest
 
-from replication.config.tuning import COLUMNS, FLOORS, Score, Trial, add_found, read_found, world_of
+from replication.config.tuning import (
+    BASELINE,
+    COLUMNS,
+    Trial,
+    add_found,
+    images_digest,
+    read_found,
+)
 from replication.plan.catalog import load_catalog
+from replication.plan.search_table import COLUMNS as LENGTHS
+from replication.records.nodes import RenderingNode
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
@@ -35,17 +44,15 @@ def find(checkout, name, held_out=HELD_OUT, longer=()):
     recipe, info = about.searched(name)
     trials = about.searches.trials(name, recipe, info)
     for rate, scores in held_out.items():
-        for trial, score in zip(trials[rate], scores, strict=True):
-            add_found(about.searched_path, trial, Score(score, 1.0))
+        add_found(about.searched_path, "laptop", dict(zip(trials[rate], scores, strict=True)))
     trials = paper(checkout).searches.longer_trials(name, recipe, info) if longer else ()
-    for trial, score in zip(trials, longer, strict=True):
-        add_found(about.searched_path, trial, Score(score, 2.0))
+    add_found(about.searched_path, "laptop", dict(zip(trials, longer, strict=True)))
 
 
 def test_before_its_search_ends_a_recipe_keeps_the_rate_that_is_written(checkout):
     find(checkout, "wide", {rate: HELD_OUT[rate] for rate in (1e-3, 1e-2)})
     assert paper(checkout).recipe("wide").optimizer.lr == 1e-2
-    assert paper(checkout).standing("wide") is None
+    assert paper(checkout).tuning_result("wide") is None
 
 
 def test_a_recipe_takes_the_rate_of_the_best_mean_and_says_where_from(checkout):
@@ -62,19 +69,22 @@ def test_of_equally_good_rates_the_lowest_is_taken(checkout):
     assert paper(checkout).recipe("wide").optimizer.lr == 1e-3
 
 
-def test_the_searched_rate_decides_the_hash_and_the_setting_of_a_search_does_not_hold_it(checkout):
+def test_the_searched_rate_decides_the_hash_of_the_recipe_and_not_that_of_its_trials(checkout):
     before = paper(checkout)
     written = before.recipe("wide").hash
     find(checkout, "wide")
     after = paper(checkout)
     assert after.recipe("wide").hash != written
-    settings = {
-        trial.setting
+    first, second = (
+        {
+            (trial, score.measurement.path)
+            for trial, score in about.trials.items()
+            if (trial.recipe, trial.length) == ("wide", 1)
+        }
         for about in (before, after)
-        for trials in about.searches.trials("wide", *about.searched("wide")).values()
-        for trial in trials
-    }
-    assert len(settings) == 1
+    )
+    assert first == second
+    assert len(first) == 6
 
 
 def test_what_was_found_for_another_recipe_does_not_count(checkout):
@@ -84,18 +94,18 @@ def test_what_was_found_for_another_recipe_does_not_count(checkout):
     assert paper(checkout).searched_rate("wide") is None
 
 
-def test_a_standing_has_the_means_at_both_lengths_and_the_floors(checkout):
+def test_a_result_has_the_means_at_both_lengths_and_the_pixel_baselines(checkout):
     find(checkout, "wide", longer=(72.0, 71.0))
     about = paper(checkout)
     _, info = about.searched("wide")
     for rule, score in (("1-NN", 97.0), ("20-NN", 96.0)):
-        trial = Trial(FLOORS + rule, info.name, world_of(info), 1, 0.0, 100)
-        add_found(about.searched_path, trial, Score(score, 0.1))
-    standing = paper(checkout).standing("wide")
-    assert standing.rates == {1e-3: 55.0, 3e-3: 70.0, 1e-2: 69.5}
-    assert (standing.once, standing.twice) == (70.0, 71.5)
-    assert standing.floor == ("1-NN", 97.0)
-    assert (standing.chance, standing.images) == (10.0, 2 * 240)  # a fifth of 1,198 digits
+        trial = Trial(BASELINE + rule, info.name, images_digest(info), 1, 0.0, 100)
+        add_found(about.searched_path, "laptop", {trial: score})
+    result = paper(checkout).tuning_result("wide")
+    assert result.rates == {1e-3: 55.0, 3e-3: 70.0, 1e-2: 69.5}
+    assert (result.once, result.twice) == (70.0, 71.5)
+    assert result.baseline == ("1-NN", 97.0)
+    assert (result.chance, result.images) == (10.0, 2 * 240)  # a fifth of 1,198 digits
 
 
 def test_a_recipe_of_its_own_search_is_not_covered_by_the_patterns_of_another(checkout):
@@ -131,9 +141,10 @@ def test_what_is_added_is_read_back(tmp_path):
     path = tmp_path / "searched.csv"
     trial = Trial("vit-l", "digits", "01234567", 2, 3e-3, 101)
     long = trial._replace(rate=0.00012345678)
-    for tried in (trial, long):
-        add_found(path, tried, Score(71.25, 12.3))
-    assert read_found(path) == dict.fromkeys((trial, long), Score(71.25, 12.3))
+    for tried in (trial, long, trial):
+        add_found(path, "laptop", {tried: 71.25})
+    add_found(path, "small", {trial: 1.0})
+    assert read_found(path) == dict.fromkeys((trial, long), 71.25)
     assert ",0.003," in path.read_text()
     with path.open(newline="") as file:
         assert tuple(next(csv.reader(file))) == COLUMNS
@@ -147,6 +158,60 @@ def test_every_kind_of_training_can_be_given_a_rate_and_be_prolonged(root, kind)
     for key in recipe.rate:
         held = held[key] if isinstance(held, dict) else getattr(held, key)
     assert held == 0.125
+    assert recipe.on_part("tuning").data.part == "tuning"
+    assert recipe.on_part("tuning").hash != recipe.hash
+    assert recipe.on_part("all").hash == recipe.hash
     images = 6400
     assert recipe.longer(2).steps(images) == 2 * recipe.steps(images)
     assert recipe.longer(1) == recipe
+
+
+def test_a_trial_is_a_run_of_its_rate_and_length_on_a_part_of_the_training_images(checkout):
+    find(checkout, "wide")
+    catalog = load_catalog(checkout, scale="laptop")
+    about = catalog.paper("template")
+    written, _ = about.searched("wide")
+    trials = {trial: score for trial, score in about.trials.items() if trial.recipe == "wide"}
+    assert len(trials) == 2 * (3 + 1)
+    for trial, (measurement, key) in trials.items():
+        run = measurement.run
+        node = catalog.node(run.record((trial.seed,)))
+        assert node.recipe == written.with_rate(trial.rate).longer(trial.length).on_part("tuning")
+        assert (node.dataset.part, node.dataset.train_images) == ("tuning", 958)
+        assert node.seeds == (trial.seed,)
+        assert catalog.node(measurement.path).dataset.val_images == 240
+        assert key == "top1"
+    twice = {trial.rate for trial in trials if trial.length == 2}
+    assert twice == {about.recipe("wide").optimizer.lr}
+    assert len({score.measurement.run.folder for score in trials.values()}) == 3 + 1
+
+
+def test_a_search_is_a_target_of_its_own_and_no_part_of_all(checkout):
+    catalog = load_catalog(checkout, scale="laptop")
+    table = catalog.paper("template").search
+    assert catalog.target("template_search").artifacts == (table,)
+    for name, target in catalog.targets.items():
+        assert (table in target.artifacts) == (name == "template_search")
+    assert not set(catalog.target("template_search").files) & set(catalog.target("all").files)
+    report = catalog.node(catalog.report)
+    assert not set(report.trainings) & {path for run in table.runs for path in run.records}
+    rendering = catalog.node(catalog.rendering(table))
+    assert isinstance(rendering, RenderingNode)
+    assert {cell.column for cell in rendering.cells} == {LENGTHS[1]}
+    assert "template_search" not in load_catalog(checkout, scale="full").targets
+
+
+def test_a_recipe_that_starts_from_others_weights_is_not_searched(checkout):
+    recipes = checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    start = "narrow: {model: {weights_from: wide, "
+    recipes.write_text(recipes.read_text().replace("narrow: {model: {", start))
+    with pytest.raises(VitrailError, match="has seen the images that would be held out"):
+        paper(checkout).trials  # noqa: B018
+
+
+def test_an_artifact_may_not_be_called_as_the_table_of_searches(checkout):
+    path = checkout / "configs" / "papers" / "template" / "artifacts.yaml"
+    path.write_text(path.read_text().replace("  table1:", "  search:"))
+    (path.parent / "claims.yaml").unlink()
+    with pytest.raises(VitrailError, match="rename the artifact"):
+        paper(checkout)

@@ -136,7 +136,6 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
         "replication.training.objective",  # of papers that bring a training of their own
         "replication.datasets.published_weights",  # fetches published weights
         "vitrail.__main__",
-        "replication.measures.pixel_baselines",  # judges pixels before a search
         "vitrail.segmentation.tools",
         "vitrail.style",  # of figures
     }

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
-from replication.config.recipe import Training, Whole, short_hash
+from replication.config.recipe import PART, Part, Training, Whole, short_hash
 from replication.config.schema import Delta, Placed, Strict
 from replication.config.source import FOLDER, config_files, strings_in
 
@@ -54,6 +54,7 @@ class Scenes(Strict):
 
     dataset: str
     version: PositiveInt = 1
+    part: Part = PART
 
 
 class Steps(Strict):

@@ -17,7 +17,7 @@ from torch.utils.data import Dataset
 
 from replication.datasets.arrays import scans
 from replication.images.loading import Pictures
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 from replication.images.photos import Box, photo, tiles
 
 SIDE = 16
@@ -68,7 +68,7 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
     accuracy on turned ones.
     """
     random = stream("things-and-stuff", split, seed)
-    labels = _labels(IMAGES[split], THINGS, random)
+    labels = _labels(IMAGES[role(split)], THINGS, random)
     pixels = SHADE * stuff(random.randint(8, size=len(labels)), split, random)
     asked, other = random.rand(len(labels), 4).argsort(1)[:, :2].T
     ink = random.uniform(*INK, (len(labels), 3))
@@ -87,7 +87,7 @@ def materials(folder: Path, split: Split, seed: int = 0) -> Pictures:
     without labels, for Table 3 and Figure 7; its crops teach that place and size do not matter.
     """
     random = stream("materials", split, seed)
-    labels = _labels(FEATURES[split], 8, random)
+    labels = _labels(FEATURES[role(split)], 8, random)
     return _pictures(squares(labels, split, random), labels)
 
 
@@ -97,7 +97,7 @@ def species(folder: Path, split: Split, seed: int = 0) -> Pictures:
     Features of `materials` are judged on them in Table 7, as iNaturalist's classes are fine ones.
     """
     random = stream("species", split, seed)
-    labels = _labels(FEATURES[split], 64, random)
+    labels = _labels(FEATURES[role(split)], 64, random)
     pixels, _ = discs(labels // 8, labels % 8, split, random)
     return _pictures(pixels, labels)
 
@@ -111,7 +111,7 @@ def places(folder: Path, split: Split, seed: int = 0) -> Pictures:
         stream("places", split, seed),
         [[region] for found in REGIONS.values() for region in found],
     )
-    labels = _labels(FEATURES[split], len(regions), random)
+    labels = _labels(FEATURES[role(split)], len(regions), random)
     return _pictures(grey(_cut(regions, labels, split, random)), labels)
 
 
@@ -123,7 +123,7 @@ class Objects(Dataset[tuple[Image.Image, np.ndarray]]):
 
     def __init__(self, folder: Path, split: Split, seed: int = 0) -> None:
         random = stream("objects", split, seed)
-        kinds = _labels(FEATURES[split] // 4, 8, random)
+        kinds = _labels(FEATURES[role(split)] // 4, 8, random)
         pixels, covers = discs(kinds, random.randint(8, size=len(kinds)), split, random)
         self.images = _pictures(pixels, kinds)
         self.masks = np.where(covers > 0.5, 1 + kinds[:, None, None], 0).astype(np.uint8)
@@ -144,7 +144,7 @@ def cells(folder: Path, split: Split, seed: int = 0) -> Pictures:
     balanced accuracy differ.
     """
     random = stream("cells", split, seed)
-    labels = random.choice(8, size=FEATURES[split], p=CELL_SHARES)
+    labels = random.choice(8, size=FEATURES[role(split)], p=CELL_SHARES)
     density = squares(labels, split, random)
     for index, square in enumerate(density):
         mirrored = square.T if random.randint(2) else square

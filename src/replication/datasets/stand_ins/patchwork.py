@@ -10,7 +10,7 @@ import numpy as np
 from replication.datasets.scenes import WIDTHS, ComposedScenes, Scene
 from replication.datasets.stand_ins.regions import pieces
 from replication.datasets.stand_ins.shift import KINDS
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 
 COUNTS: dict[Split, int] = {"train": 100, "val": 60}
 SIDE = 24
@@ -31,7 +31,7 @@ def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
     other scenes.
     """
     random = stream("patchwork", split, seed)
-    return ComposedScenes(compose(split, random) for _ in range(COUNTS[split]))
+    return ComposedScenes(compose(split, random) for _ in range(COUNTS[role(split)]))
 
 
 def compose(split: Split, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:

@@ -10,7 +10,7 @@ from PIL import Image
 
 from replication.datasets.arrays import scans
 from replication.datasets.scenes import HEIGHT, SKY, TREES, ComposedScenes, Scene, cut, landscape
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 
 World = Literal["halves", "thirds", "quarters"]
 GRIDS: dict[World, tuple[int, int]] = {"halves": (1, 2), "thirds": (1, 3), "quarters": (2, 2)}
@@ -58,7 +58,7 @@ def quarters(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
 
 def _composed(world: World, split: Split, seed: int) -> ComposedScenes:
     images, random = scans(split)[0], stream(f"scenes-{world}/3", split, seed)
-    return ComposedScenes(compose(world, split, images, random) for _ in range(COUNTS[split]))
+    return ComposedScenes(compose(world, split, images, random) for _ in range(COUNTS[role(split)]))
 
 
 def compose(
@@ -68,7 +68,7 @@ def compose(
 
     `images` are the scans that its digits are taken from: (N, 8, 8) in 0..1.
     """
-    scene = Scene(HEIGHT if split == "train" else TEST_WIDTHS[world])
+    scene = Scene(HEIGHT if role(split) == "train" else TEST_WIDTHS[world])
     landscape(scene, random)
     if random.randint(2):
         scene.pixels, scene.mask = scene.pixels[::-1].copy(), scene.mask[::-1].copy()

@@ -23,7 +23,7 @@ from replication.datasets.arrays import scans
 from replication.datasets.placed_images import PlacedImages, in_corners
 from replication.datasets.stand_ins.regions import REGIONS, Part, pieces
 from replication.images.loading import Pictures
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 from replication.images.photos import photos
 
 SIDE = 24
@@ -106,7 +106,7 @@ def pieces_in_corners(
     at every access, as in the authors' code. 1,600 images train, 600 test.
     """
     random, labels = _drawn("pieces-in-corners", split, seed)
-    return in_corners(_pieces(labels, split, random, 12), labels, split, redraw, seed)
+    return in_corners(_pieces(labels, split, random, 12), labels, role(split), redraw, seed)
 
 
 pieces_in_corners_redrawn = partial(pieces_in_corners, redraw=True)
@@ -136,7 +136,9 @@ def _drawn(
 ) -> tuple[np.random.RandomState, np.ndarray]:
     """Return a stand-in's source of random numbers and its first, the label of each image (N,)."""
     random = stream(name, split, seed)
-    return random, random.randint(len(REGIONS), size=train if split == "train" else TEST_IMAGES)
+    return random, random.randint(
+        len(REGIONS), size=train if role(split) == "train" else TEST_IMAGES
+    )
 
 
 def _others(labels: np.ndarray, random: np.random.RandomState) -> np.ndarray:

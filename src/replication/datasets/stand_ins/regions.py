@@ -10,7 +10,7 @@ from typing import Literal
 
 import numpy as np
 
-from replication.images.opening import Split
+from replication.images.opening import Split, role
 from replication.images.photos import TILE, photos, tiles
 
 REGIONS = (
@@ -52,7 +52,7 @@ def pieces(
     for region, (name, box) in enumerate(REGIONS):
         (chosen,) = np.nonzero(regions == region)
         boxes = tiles(name, split, box, least=max(step * side, TILE // 2))
-        if split == "train" and part != "all":
+        if role(split) == "train" and part != "all":
             boxes = boxes[(np.arange(len(boxes)) % 3 == 2) == (part == "reserved")]
         left, top, right, bottom = boxes[random.randint(len(boxes), size=len(chosen))].T
         x = random.randint(left, right - step * side + 1)[:, None] + step * np.arange(side)

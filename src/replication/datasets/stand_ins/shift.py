@@ -17,7 +17,7 @@ import numpy as np
 
 from replication.datasets.stand_ins.regions import pieces
 from replication.images.loading import Pictures
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 
 IMAGES: dict[Split, int] = {"train": 1500, "val": 1000}
 SIDE = 8
@@ -67,7 +67,7 @@ def _kinds(
 
     Returns the stand-in's source of random numbers, too.
     """
-    random, count = stream(name, split, seed), IMAGES[split]
+    random, count = stream(name, split, seed), IMAGES[role(split)]
     thing = random.randint(len(KINDS), size=count)
     return thing, (thing + random.randint(1, len(KINDS), size=count)) % len(KINDS), random
 

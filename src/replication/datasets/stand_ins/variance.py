@@ -12,7 +12,7 @@ from PIL import Image
 
 from replication.datasets.arrays import scans
 from replication.images.loading import Pictures
-from replication.images.opening import Split, stream
+from replication.images.opening import Split, role, stream
 from replication.images.photos import photos, tiles
 
 COVERED_IMAGES, COVERED_SIDE = 6000, 28
@@ -32,7 +32,7 @@ def digits_covered(folder: Path, split: Split, seed: int = 0) -> Pictures:
     tested on larger images. 6,000 images train, and 599 test, one of each test scan.
     """
     random, (digits, labels) = stream("digits-covered", split, seed), scans(split)
-    which = _drawn(random, len(digits), COVERED_IMAGES if split == "train" else len(digits))
+    which = _drawn(random, len(digits), COVERED_IMAGES if role(split) == "train" else len(digits))
     size = (COVERED_SIDE, COVERED_SIDE)
     resized = (Image.fromarray(scan).resize(size, Image.Resampling.BILINEAR) for scan in digits)
     digit = np.clip([np.asarray(scan) for scan in resized], 0, 1)[which, ..., None]
@@ -59,10 +59,10 @@ def digits_few(folder: Path, split: Split, seed: int = 0) -> Pictures:
     and a small model learns in seconds. 1,600 images train, and 599 test, one of each test scan.
     """
     random, (digits, labels) = stream("digits-few/2", split, seed), scans(split)
-    if split == "train":
+    if role(split) == "train":
         of_each = [random.permutation(np.flatnonzero(labels == digit))[:FEW] for digit in range(10)]
         digits, labels = digits[np.concatenate(of_each)], labels[np.concatenate(of_each)]
-    which = _drawn(random, len(digits), FEW_IMAGES if split == "train" else len(digits))
+    which = _drawn(random, len(digits), FEW_IMAGES if role(split) == "train" else len(digits))
     whole = photos()
     boxes = {name: tiles(name, split, least=FEW_SIDE) for name in whole}
     picture = np.empty((len(which), FEW_SIDE, FEW_SIDE, 3), dtype=np.float32)

@@ -18,6 +18,7 @@ from mmengine.runner import Runner
 from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
+from replication.images.opening import TUNING, Split, members
 from replication.training.segmentation import datasets, sampling  # noqa: F401 - register types
 from replication.training.segmentation.datasets import composed_root
 from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
@@ -34,7 +35,11 @@ Fit = Literal["pad", "resize"]
 SCOPE = "mmseg"
 RESIZING = "ResizeToMultiple"
 STAND_INS = datasets.__name__
-LOADERS = {"train_dataloader": "train", "val_dataloader": "val", "test_dataloader": "val"}
+LOADERS: dict[str, Split] = {
+    "train_dataloader": "train",
+    "val_dataloader": "val",
+    "test_dataloader": "val",
+}
 SET_HERE = {
     "train_cfg": "schedule.steps",
     "work_dir": "runs_root",
@@ -258,7 +263,7 @@ def _replace_type(node: Any, old: str, new: str) -> None:
 def _place_data(config: Config, info: DatasetInfo, data_root: Path, seed: int) -> None:
     """Let every loader read the registry's dataset, whatever the configuration was written for."""
     composed = info.source == "bundled"
-    folder = composed_root(info.loader, seed) if composed else str(data_root / info.folder)
+    folder = composed_root(info, seed) if composed else str(data_root / info.folder)
     if info.segmentation is None:
         raise VitrailError(
             f"dataset '{info.name}' has no masks: name one with 'segmentation' in "
@@ -268,7 +273,11 @@ def _place_data(config: Config, info: DatasetInfo, data_root: Path, seed: int) -
         dataset = config[loader].dataset
         dataset.type = info.segmentation.type
         dataset.data_root = folder
-        dataset.data_prefix = getattr(info.segmentation, split).model_dump()
+        files, dataset.indices = split, None
+        if info.part == "tuning" and not composed:
+            images = range(info.train_images + info.val_images)
+            files, dataset.indices = "train", members(images, (), TUNING[split])
+        dataset.data_prefix = getattr(info.segmentation, files).model_dump()
 
 
 def _stretch(config: Config, steps: int) -> None:

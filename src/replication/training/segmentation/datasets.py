@@ -2,7 +2,7 @@
 
 MMSegmentation reads files. `ComposedFiles` shows it those of a folder that is not there:
 
-    composed://<module>:<function>/<seed>/{images,annotations}/{train,val}/<number>.png
+    composed://<module>:<function>/<part>/<seed>/{images,annotations}/{train,val}/<number>.png
 
 A module of its own, since numbers of real datasets do not depend on how scenes are drawn.
 """
@@ -13,7 +13,7 @@ import io
 import posixpath
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mmengine.fileio import BaseStorageBackend, register_backend
 from mmseg.datasets import BaseSegDataset
@@ -23,14 +23,17 @@ from PIL import Image
 from replication.config.functions import import_function
 from replication.datasets.scenes import CLASSES, PALETTE
 from replication.datasets.stand_ins import patchwork, placed_scenes
-from replication.images.opening import holds_out
+from replication.images.opening import TUNING, Split
+
+if TYPE_CHECKING:
+    from replication.config.datasets import DatasetInfo
 
 PREFIX = "composed"
 
 
-def composed_root(loader: str, seed: int) -> str:
-    """Name the folder of the scenes that a loader composes for a seed."""
-    return f"{PREFIX}://{loader}/{seed}"
+def composed_root(info: DatasetInfo, seed: int) -> str:
+    """Name the folder of the scenes that a stand-in's loader composes for a seed."""
+    return f"{PREFIX}://{info.loader}/{info.part}/{seed}"
 
 
 class ComposedFiles(BaseStorageBackend):
@@ -39,7 +42,7 @@ class ComposedFiles(BaseStorageBackend):
     def get(self, filepath: str) -> bytes:
         """Return the PNG file of an image or a mask."""
         *root, kind, split, file = filepath.split("/")
-        image, mask = _scenes("/".join(root), split, holds_out())[int(file.removesuffix(".png"))]
+        image, mask = _scenes("/".join(root), split)[int(file.removesuffix(".png"))]
         buffer = io.BytesIO()
         picture = image if kind == "images" else Image.fromarray(mask + 1)  # 255 becomes 0
         picture.save(buffer, "png", compress_level=1)
@@ -56,7 +59,7 @@ class ComposedFiles(BaseStorageBackend):
     def list_dir_or_file(self, dir_path: str, *_: Any) -> Iterator[str]:
         """Name the images or masks of a split."""
         *root, _kind, split = dir_path.split("/")
-        for number in range(len(_scenes("/".join(root), split, holds_out()))):
+        for number in range(len(_scenes("/".join(root), split))):
             yield f"{number:04d}.png"
 
 
@@ -64,10 +67,11 @@ register_backend(PREFIX, ComposedFiles, prefixes=PREFIX)
 
 
 @lru_cache(maxsize=4)
-def _scenes(root: str, split: str, held_out: bool) -> Any:
-    """Compose a split once a process; `held_out` tells what it is composed of."""
-    loader, seed = root.removeprefix(f"{PREFIX}://").rsplit("/", 1)
-    return import_function(loader, root)(None, split, int(seed))
+def _scenes(root: str, split: Split) -> Any:
+    """Compose a split once a process."""
+    loader, part, seed = root.removeprefix(f"{PREFIX}://").rsplit("/", 2)
+    own = split if part == "all" else TUNING[split]
+    return import_function(loader, root)(None, own, int(seed))
 
 
 @DATASETS.register_module()
