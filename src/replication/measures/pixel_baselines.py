@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
+from PIL import Image
 
 from replication.images.decoding import IGNORED
 from replication.images.opening import SPLITS, build
@@ -22,7 +23,7 @@ STEPS = 200
 BLOCK = 1000
 """Test rows whose distances to all training rows are in memory at a time."""
 SIDE = 32
-"""Pixels, of the squares that images of several sizes are resized to."""
+"""Pixels, of the squares that large images and those of several sizes are resized to."""
 EVERY = 4
 """Of a training mask's rows and columns, which the regression on single pixels reads."""
 
@@ -30,25 +31,44 @@ EVERY = 4
 def pixel_baselines(context: Context, part: Literal["all", "tuning"] = "all") -> Values:
     """Judge the pixel baselines on the dataset that the measure names, or on a part of it.
 
-    Images of several sizes are resized to squares of `SIDE` pixels, those with masks are not.
+    Images larger than `SIDE` pixels are resized to squares of that side, and so are all where there
+    are several sizes; images with masks keep theirs.
 
     Returns:
         As `of_images`, or for images with masks as `of_masks`.
     """
     (info,) = (own.of_part(part) for own in context.datasets)
-    splits: list[Any] = [build(info, split, context.data_root, context.seed) for split in SPLITS]
-    pairs = [zip(*(split[at] for at in range(len(split))), strict=True) for split in splits]
-    images, labels = zip(*pairs, strict=True)
-    if info.segmentation:
-        train, test = ([np.asarray(image) / 255 for image in own] for own in images)
-        return of_masks(train, labels[0], test, labels[1])
-    several = len({image.size for own in images for image in own}) > 1
-    rows, others = (
-        np.stack([np.ravel(image.resize((SIDE, SIDE)) if several else image) for image in own])
-        for own in images
+    (train, labels), (test, right) = (
+        _read(build(info, split, context.data_root, context.seed), bool(info.segmentation))
+        for split in SPLITS
     )
-    pixels = (rows.astype(np.float32) / 255, others.astype(np.float32) / 255)
-    return of_images(pixels[0], np.array(labels[0]), pixels[1], np.array(labels[1]))
+    if info.segmentation:
+        return of_masks([own / 255 for own in train], labels, [own / 255 for own in test], right)
+    several = len({own.shape for own in (*train, *test)}) > 1
+    rows, others = (
+        np.stack([np.ravel(_square(own) if several else own) for own in images])
+        for images in (train, test)
+    )
+    return of_images(*_scaled(rows, labels), *_scaled(others, right))
+
+
+def _read(images: Any, with_masks: bool) -> tuple[list[np.ndarray], list[Any]]:
+    """The pixels of images, each (H, W, 3) uint8, and their labels or masks."""
+    pixels, labels = [], []
+    for at in range(len(images)):
+        image, label = images[at]
+        large = max(image.size) > SIDE and not with_masks
+        pixels.append(_square(np.asarray(image)) if large else np.asarray(image))
+        labels.append(label)
+    return pixels, labels
+
+
+def _square(pixels: np.ndarray) -> np.ndarray:
+    return np.asarray(Image.fromarray(pixels).resize((SIDE, SIDE)))
+
+
+def _scaled(rows: np.ndarray, labels: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+    return rows.astype(np.float32) / 255, np.array(labels)
 
 
 def of_images(

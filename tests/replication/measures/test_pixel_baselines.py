@@ -6,8 +6,7 @@ from PIL import Image
 
 from replication.context import Context
 from replication.datasets.arrays import scans
-from replication.images.opening import SPLITS, build
-from replication.measures import pixel_baselines as floors
+from replication.measures import pixel_baselines as module
 from replication.measures.pixel_baselines import (
     majority,
     mean_iou,
@@ -29,7 +28,7 @@ def rows():
 
 @pytest.mark.parametrize("block", [7, 1000])
 def test_neighbours_are_those_of_the_smallest_distance(rows, block, monkeypatch):
-    monkeypatch.setattr(floors, "BLOCK", block)
+    monkeypatch.setattr(module, "BLOCK", block)
     train, _, test, _ = rows
     distances = np.linalg.norm(test[:, None].astype(float) - train[None], axis=2)
     assert (nearest(train, test, 5) == np.argsort(distances, axis=1)[:, :5]).all()
@@ -143,6 +142,15 @@ def test_images_with_masks_are_judged_by_pixel(registry, tmp_path):
 def test_images_of_several_sizes_are_compared_at_one(registry, tmp_path, monkeypatch):
     shades = [(Image.new("RGB", (8 + at, 9), (20 * at,) * 3), at % 2) for at in range(10)]
     splits = {"train": shades * 3, "val": shades}
-    monkeypatch.setattr(floors, "build", lambda info, split, *_: splits[split])
+    monkeypatch.setattr(module, "build", lambda info, split, *_: splits[split])
     context = Context("cpu", tmp_path, 0, datasets=(registry["flowers102"],))
     assert pixel_baselines(context)["1-NN"] == 100
+
+
+def test_large_images_are_compared_at_a_small_size(registry, tmp_path, monkeypatch):
+    shades = [(Image.new("RGB", (400, 300), (20 * at,) * 3), at % 2) for at in range(10)]
+    monkeypatch.setattr(module, "build", lambda *_: shades)
+    judged = []
+    monkeypatch.setattr(module, "of_images", lambda *rows: judged.extend(rows) or {})
+    pixel_baselines(Context("cpu", tmp_path, 0, datasets=(registry["flowers102"],)))
+    assert [rows.shape for rows in judged[::2]] == [(10, 3 * module.SIDE**2)] * 2
