@@ -111,14 +111,3 @@ def test_a_segmenter_reads_each_training_image_on_one_side(registry, tmp_path):
             assert image["seg_map_path"].removesuffix(form.seg_map_suffix).split("/")[-2:] == own
             sides.setdefault(split, set()).add("/".join(own))
     assert sides == {"val": {*names[::5]}, "train": {*names} - {*names[::5]}}
-
-
-def test_scenes_of_a_segmenter_are_composed_of_the_parts(registry, tmp_path):
-    from replication.training.segmentation.datasets import _scenes, composed_root
-
-    info = registry["scenes-quarters"].of_part("tuning")
-    for split in SPLITS:
-        there = _scenes(composed_root(info, 100), split)
-        own = build(info, split, tmp_path, 100)
-        assert (np.array(there[0][0]) == np.array(own[0][0])).all()
-        assert (there[0][1] == own[0][1]).all()

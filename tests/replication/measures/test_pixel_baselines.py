@@ -6,6 +6,7 @@ from PIL import Image
 
 from replication.context import Context
 from replication.datasets.arrays import scans
+from replication.images.opening import SPLITS, build
 from replication.measures import pixel_baselines as module
 from replication.measures.pixel_baselines import (
     majority,
