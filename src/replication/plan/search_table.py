@@ -73,13 +73,19 @@ def trial_scores(paper: Paper, runs_root: Path) -> dict[Trial, Score]:
             continue
         recipe, info = paper.searched(name)
         longer = searches.longer_trials(name, recipe, info)
-        for trials in (*searches.trials(name, recipe, info).values(), longer):
-            if trials:
-                run = _run(paper.name, trials, recipe, info, folder)
-                found |= dict.fromkeys(trials, _score(run, paper.scale.device))
+        for trials in (
+            *searches.trials(name, recipe, info).values(),
+            *([longer] if longer else []),
+        ):
+            run = _run(paper.name, trials, recipe, info, folder)
+            measured = {"seeds": run.seeds, "device": paper.scale.device}
+            score = _measurement(paper.name, recipe.score[0], run.folder, run, measured)
+            found |= dict.fromkeys(trials, Score(score, recipe.score[1]))
         trials = searches.baseline_trials(info)
-        baselines = _pixel_baselines(paper.name, info, _seeds(trials), folder)
-        found |= {trial: Score(baselines, trial.recipe.removeprefix(BASELINE)) for trial in trials}
+        read = {"args": {"part": "tuning"}, "seeds": _seeds(trials), "datasets": (info.name,)}
+        pixels = _measurement(paper.name, PIXEL_BASELINES, folder, None, read)
+        for trial in trials:
+            found[trial] = Score(pixels, trial.recipe.removeprefix(BASELINE))
     return found
 
 
@@ -102,26 +108,12 @@ def _run(
     )
 
 
-def _score(run: Run, device: str) -> Score:
-    """A run's score on held-out images, by the measure of its kind of recipe."""
-    function, key = run.recipe.score
-    decided: dict[str, Any] = {"args": {}, "seeds": run.seeds, "device": device, "datasets": ()}
-    name = function.rpartition(":")[2]
-    return Score(_measurement(run.paper, name, function, run.folder, run, decided), key)
-
-
-def _pixel_baselines(
-    paper: str, info: DatasetInfo, seeds: tuple[int, ...], folder: Path
-) -> Measurement:
-    decided = {"args": {"part": "tuning"}, "seeds": seeds, "device": "cpu"}
-    decided |= {"datasets": (info.name,)}
-    name = PIXEL_BASELINES.rpartition(":")[2]
-    return _measurement(paper, name, PIXEL_BASELINES, folder, None, decided)
-
-
 def _measurement(
-    paper: str, name: str, function: str, folder: Path, run: Run | None, decided: dict[str, Any]
+    paper: str, function: str, folder: Path, run: Run | None, given: dict[str, Any]
 ) -> Measurement:
+    """A measurement called as its function, on a run or on nothing, in a folder."""
+    decided: dict[str, Any] = {"args": {}, "device": "cpu", "datasets": (), **given}
+    name = function.rpartition(":")[2]
     return Measurement(
         paper=paper,
         name=name,
