@@ -43,7 +43,7 @@ def laptop():
 
 @pytest.fixture(scope="module")
 def small():
-    return load_catalog(scale="small").paper("position")
+    return catalog_of("small").paper("position")
 
 
 def same_but(one, other, *fields):

@@ -111,7 +111,7 @@ def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
 
 def test_on_cifar10_tables_5_and_6_keep_the_papers_augmentation_and_average():
     """The average of weights reaches back over about as large a part of the training."""
-    full, small = (load_catalog(scale=scale).paper("variance") for scale in ("full", "small"))
+    full, small = (catalog_of(scale).paper("variance") for scale in ("full", "small"))
     names = {run.name for table in ("table5", "table6") for run in small.artifacts[table].runs}
     assert len(names) == 10
     for name in names:

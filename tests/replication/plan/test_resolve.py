@@ -75,7 +75,8 @@ def recipe_as_written(paper, name):
 def papers_of(scale):
     catalog = catalog_of(scale)
     extended = catalog.extended()  # some lines concern rows that the papers lack
-    return [*catalog.papers.values(), *(extended.papers.values() if extended is not catalog else ())]
+    others = extended.papers.values() if extended is not catalog else ()
+    return [*catalog.papers.values(), *others]
 
 
 def replaced(paper, **attributes):
