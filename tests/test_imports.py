@@ -16,6 +16,12 @@ FOR_CUDA = ("vitrail.octic.kernels",)  # imports triton, which only CUDA builds 
 BLOCKED = ["pydantic", "yaml", "filelock", "snakemake", "typer"]
 
 
+ROOMS = tuple(
+    f"vitrail.{room}"
+    for room in ("extensions", "measures", "models", "octic", "position", "shift", "variance")
+)
+
+
 def python(code):
     return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
 
@@ -24,7 +30,7 @@ def library():
     """The modules of the library, but for those of its extras and of CUDA."""
     others = (*FOR_CUDA, "vitrail.__main__", "vitrail.commands", "vitrail.segmentation")
     for part in pkgutil.walk_packages(vitrail.__path__, "vitrail."):
-        if not part.name.startswith(others) and not part.name.endswith("figures"):
+        if not part.name.startswith(others):
             yield part.name
 
 
@@ -38,11 +44,40 @@ def test_p_shap_needs_torch_and_timm_alone():
     assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
 
 
+def loaded(*modules):
+    """What importing modules loads: modules of ours, and packages of others."""
+    done = python(
+        "import importlib, sys\n"
+        f"for name in {modules}: importlib.import_module(name)\n"
+        "print(*sys.modules)"
+    )
+    assert done.returncode == 0, done.stderr
+    names = done.stdout.split()
+    ours = {name for name in names if name.split(".")[0] in ("vitrail", "replication")}
+    others = {name.split(".")[0] for name in names} - {"vitrail", "replication"}
+    return ours, others - set(sys.stdlib_module_names)
+
+
+def test_models_and_measures_load_no_package_beyond_those_of_timm():
+    """No table, no figure, and no more of images than timm itself loads."""
+    _, of_timm = loaded("timm", "timm.data", "timm.optim")
+    ours, others = loaded(*(name for name in library() if name.startswith(ROOMS)))
+    assert others <= of_timm
+    assert not [name for name in ours if name.startswith("replication")]
+
+
+def test_a_class_of_twelve_lines_loads_seven_modules():
+    ours, others = loaded("vitrail.octic.views")
+    beside = {"errors", "measures", "measures.outputs", "octic", "octic.group", "octic.views"}
+    assert ours == {"vitrail", *(f"vitrail.{name}" for name in beside)}
+    assert not others & {"timm", "torchvision", "PIL", "pandas", "matplotlib"}
+
+
 def test_models_and_measures_import_without_the_workflows_packages():
     modules = list(library())
     assert "vitrail.shift.polyphase" in modules
     assert "vitrail.octic.layers" in modules
-    assert "replication.images.transforms" in modules
+    assert "vitrail.measures.consistency" in modules
     done = python(
         "import importlib, sys\n"
         f"for name in {BLOCKED}: sys.modules[name] = None\n"
