@@ -40,6 +40,10 @@ CHECKS = {
     ),
     "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
     "GroupAverage": "assert change < 1e-5 * model(image).abs().max()",
+    "circular_consistency": (
+        "assert 0 <= position_shap(model, data).mean <= 1\n"
+        "assert circular_consistency(model, DataLoader(data, 4)).images == 8"
+    ),
     "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
 }
 
