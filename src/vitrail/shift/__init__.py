@@ -12,8 +12,5 @@ energy of the input is largest, so that a circular shift of the input moves the 
   adaptive ones, the last with A-RPE;
 - `features`: their stages for dense tasks;
 - `unpooling`, `upernet`: a decoder that puts features back, for segmentation;
-- `appendix`: the paper's two code examples;
-- `canonicalization`: a baseline that the paper lacks;
-- `harmonic`: a position that follows fractions of a pixel, which the paper lacks, too;
 - `equivariance`: from a plain model to its adaptive one, and a check that it is invariant.
 """

@@ -1,1 +1,4 @@
-"""Position-SHAP: `shapley` states it, `sweep` and `paired` estimate it (position, Sec. 3)."""
+"""Position-SHAP (position, Sec. 3): `shapley` states it.
+
+`sweep` and `paired` estimate it, ours and the authors' way; `kernel` is Kernel SHAP in general.
+"""
