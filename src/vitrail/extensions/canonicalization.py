@@ -1,8 +1,8 @@
 """Canonicalisation, a baseline that the paper lacks: roll each image to an origin of its own.
 
 The origin puts the energy of the pixels in the middle, as far as one bump over the circle of each
-axis can tell; `tie_break_scores` decides ties. It moves along with the image, so a plain ViT sees the
-same image whatever the shift, but for images that equal a shift of themselves.
+axis can tell; `tie_break_scores` decides ties. It moves along with the image, so a plain ViT sees
+the same image whatever the shift, except images that equal a shift of themselves.
 """
 
 from __future__ import annotations

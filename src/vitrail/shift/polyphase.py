@@ -8,7 +8,7 @@ that of the grids in memory, and on some devices a convolution rounds a token by
 this may decide which grid wins. So energies are summed as integers, exactly; no float64 is needed,
 which some devices lack. Scores that differ by no more than the part `TIE` of the largest count as
 equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
-`arrangement`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
+`tie_break_scores`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
 
 Behind an anchor no such rule is needed: the image is rolled to it and tokenised again
 (`grids.tokens_at`), so that all shifts of an image give the same tokens in the same order. There

@@ -46,7 +46,7 @@ def margin(scores: Tensor, error: Tensor) -> Tensor:
 
 
 def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
-    """Bound the error of `arrangement` of ``(B, ..., H, W)`` that are not negative: ``(B,)``.
+    """Bound the error of `tie_break_scores` of ``(B, ..., H, W)`` that are not negative: ``(B,)``.
 
     `error`, of the same shape, is that of the energies.
     """
@@ -58,7 +58,7 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
 
 
 def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
-    """Return the margin of `settle` of scores and ties ``(B, P, Q)`` with errors ``(B,)``.
+    """Return the margin of `break_ties` of scores and ties ``(B, P, Q)`` with errors ``(B,)``.
 
     It is the smaller of two margins, both in units of the largest possible rounding error: the
     `margin` of the ties, and the distance of every score but the largest from the limit at which it
