@@ -66,7 +66,7 @@ class Target:
     crashes: int = 0
     done: float = 0
     made: int = 0
-    on_all_ranks: int = 0
+    together: int = 0
     endings: list[str] = field(default_factory=list)
 
     @property
@@ -253,7 +253,7 @@ class Slurm:
         elif rest > limit:
             self._will(job, limit, "TIMEOUT")
         else:
-            target.on_all_ranks = max(target.on_all_ranks, len(others))
+            target.together = max(target.together, len(others))
             self._will(job, rest, "COMPLETED")
 
     def _will(self, job, seconds, ending):

@@ -107,7 +107,7 @@ def test_each_target_is_made_once_or_one_is_told_why_not(
         if job in done.ready:  # not begun when Snakemake was told to end
             continue
         target = job.target
-        assert target.on_all_ranks <= 1
+        assert target.together <= 1
         if job in done.made:
             assert target.made == 1
             continue

@@ -69,9 +69,9 @@ class ImageSteps:
     """Steps on several images: each by itself, but for the last that make tensors of PIL images."""
 
     def __init__(self, steps: Sequence[Step]) -> None:
-        on_all_ranks = tuple(map(type, steps[-2:])) == TO_TENSOR
-        self.of_each = Compose(steps[:-2] if on_all_ranks else steps)
-        self.normalize = steps[-1] if on_all_ranks else None
+        together = tuple(map(type, steps[-2:])) == TO_TENSOR
+        self.of_each = Compose(steps[:-2] if together else steps)
+        self.normalize = steps[-1] if together else None
 
     def finish(self, images: Sequence[Any]) -> Sequence[Any]:
         """Make tensors of images that `of_each` gave, if these steps do."""

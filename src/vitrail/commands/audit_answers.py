@@ -77,9 +77,9 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
             "no model of that paper is consistent in this test."
         )
     if rows := _rows(parts["Turns and mirrors"]):
-        on_all_ranks = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
-        kept = on_all_ranks.pop("prediction stays")
-        (equal,) = on_all_ranks.values()
+        together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
+        kept = together.pop("prediction stays")
+        (equal,) = together.values()
         verdict = _verdict(kept, equal["value"] == 100, seen)
         yield (
             f"Is it consistent under turns and mirrors? {verdict} {_measured(kept)} have the same "

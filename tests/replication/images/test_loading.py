@@ -63,8 +63,8 @@ def test_starting_in_a_later_epoch_equals_skipping_to_it(samples):
 
 def test_processes_share_the_micro_batches_of_one(samples):
     ranks = [draw(samples, rank=rank, world=2) for rank in range(2)]
-    on_all_ranks = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
-    assert_same(on_all_ranks, draw(samples))
+    together = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
+    assert_same(together, draw(samples))
 
 
 def test_a_sample_does_not_depend_on_what_was_fetched_before_it(samples):
@@ -131,8 +131,8 @@ def test_repeated_images_resume_and_are_shared_as_others(samples):
     samples = TrainingSamples(samples.dataset, samples.transform, seed=5, repeats=3)
     assert_same(draw(samples, start=2), [batch for batch in draw(samples) if batch.step >= 2])
     ranks = [draw(samples, rank=rank, world=2) for rank in range(2)]
-    on_all_ranks = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
-    assert_same(on_all_ranks, draw(samples))
+    together = sorted(itertools.chain(*ranks), key=lambda batch: (batch.step, batch.index))
+    assert_same(together, draw(samples))
 
 
 @pytest.mark.parametrize("repeats", [1, 3])

@@ -117,10 +117,10 @@ def test_neither_batch_size_nor_workers_change_a_draw_but_the_seed_does(trained_
 
 def test_modes_measured_together_are_those_measured_alone(trained_on_digits):
     run = trained_on_digits(Recording(), crop_pct=0.75)
-    on_all_ranks = standard_consistency(run, max_shift=56, images=90)
+    together = standard_consistency(run, max_shift=56, images=90)
     alone = [standard_consistency(run, [mode], 56, images=90) for mode in ("zero", "crop")]
-    assert on_all_ranks == alone[0] | alone[1]
-    assert on_all_ranks["zero/consistency"] != on_all_ranks["crop/consistency"]
+    assert together == alone[0] | alone[1]
+    assert together["zero/consistency"] != together["crop/consistency"]
 
 
 def test_an_image_is_shifted_alike_whichever_images_are_judged(trained_on_digits):
@@ -135,19 +135,19 @@ def test_an_image_is_shifted_alike_whichever_images_are_judged(trained_on_digits
 def test_conditions_measured_together_are_those_measured_alone(trained_on_digits):
     conditions = {"plain": {}, 28: {"erase": 0.5}, "flipped": {"flip": "vertical"}}
     conditions["near"] = {"max_offset": 0.25}
-    on_all_ranks = circular_consistency(
+    together = circular_consistency(
         trained_on_digits(Recording()), images=90, max_offset=0.5, conditions=conditions
     )
-    assert len(on_all_ranks) == 4 * 8 + 3  # and the margins of all views
+    assert len(together) == 4 * 8 + 3  # and the margins of all views
     for name, condition in conditions.items():
         alone = circular_consistency(
             trained_on_digits(Recording()), images=90, **{"max_offset": 0.5, **condition}
         )
         measured = {key: value for key, value in alone.items() if not key.startswith("margin/")}
-        assert {key: on_all_ranks[f"{name}/{key}"] for key in measured} == measured
-    assert on_all_ranks["28/top1"] != on_all_ranks["plain/top1"]
-    assert on_all_ranks["near/consistency"] > on_all_ranks["plain/consistency"]
-    assert (on_all_ranks["plain/max_offset_pixels"], on_all_ranks["near/max_offset_pixels"]) == (
+        assert {key: together[f"{name}/{key}"] for key in measured} == measured
+    assert together["28/top1"] != together["plain/top1"]
+    assert together["near/consistency"] > together["plain/consistency"]
+    assert (together["plain/max_offset_pixels"], together["near/max_offset_pixels"]) == (
         4,
         2,
     )

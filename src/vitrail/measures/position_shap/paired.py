@@ -113,12 +113,12 @@ def position_shap_half_batches(
         passes += len(images) * (1 + len(others)) + 2 * len(others)
     seconds = time.perf_counter() - begin
     ordered = torch.cat(parts, dim=1)[:, explained.argsort()]  # (4, n)
-    phi_position, phi_image, on_all_ranks, correct = ordered
+    phi_position, phi_image, together, correct = ordered
     return PositionShap(
         torch.arange(count),
         phi_position,
         phi_image,
-        on_all_ranks,
+        together,
         debiased=position_share(phi_position, phi_image),
         correct=correct.bool(),
         half_width=None,

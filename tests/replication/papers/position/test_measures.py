@@ -258,11 +258,11 @@ def test_a_run_of_the_paper_s_own_model_is_measured(placed, micro):
 
 def test_mann_whitney_is_the_share_of_orders_that_are_as_extreme():
     first, second = torch.tensor([0.9, 0.4, 0.8, 0.3]), torch.tensor([0.1, 0.5, 0.2])
-    on_all_ranks = torch.cat([first, second])
+    together = torch.cat([first, second])
 
     def wins(chosen):
         rest = [i for i in range(7) if i not in chosen]
-        return sum(bool(on_all_ranks[i] > on_all_ranks[j]) for i in chosen for j in rest)
+        return sum(bool(together[i] > together[j]) for i in chosen for j in rest)
 
     orders = list(itertools.combinations(range(7), 4))
     extreme = sum(wins(chosen) >= wins((0, 1, 2, 3)) for chosen in orders)

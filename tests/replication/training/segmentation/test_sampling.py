@@ -23,10 +23,8 @@ def test_processes_share_each_step_of_one_process(sampler):
     alone = list(islice(sampler(0, 1, 6), 24))
     assert alone == list(range(24))
     steps = [list(islice(sampler(rank, 3, 2), 8)) for rank in range(3)]
-    on_all_ranks = [
-        n for step in range(4) for share in steps for n in share[2 * step : 2 * step + 2]
-    ]
-    assert on_all_ranks == alone
+    together = [n for step in range(4) for share in steps for n in share[2 * step : 2 * step + 2]]
+    assert together == alone
 
 
 def test_a_resumed_sampler_goes_on_where_it_would_have_been(sampler):

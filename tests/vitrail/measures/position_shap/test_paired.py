@@ -54,8 +54,8 @@ def test_paired_is_kernel_shap_on_the_same_background(explain, count, batch_size
             last = len(background)
             both, alone = f([(sample, last)]), f([(sample, row) for row in range(last)]).mean()
             position = f([(other, last) for other, _ in background]).mean()
-            on_all_ranks = (both - alone - position + f(background).mean()).item()
-            assert result.interaction[sample].item() == pytest.approx(on_all_ranks, abs=1e-10)
+            together = (both - alone - position + f(background).mean()).item()
+            assert result.interaction[sample].item() == pytest.approx(together, abs=1e-10)
 
 
 def test_given_folds_and_permutations_are_replayed():

@@ -40,8 +40,8 @@ def test_position_and_image_interact_where_their_values_do_not_add_up():
 
 def test_the_interaction_of_a_model_is_relative_to_what_is_shared():
     phi, right = torch.tensor([[1.0, -3.0, 9.0], [2.0, 2.0, 9.0]]), torch.tensor([1, 1, 0]).bool()
-    on_all_ranks = torch.tensor([2.0, -6.0, 9.0])
-    result = PositionShap(torch.arange(3), *phi, on_all_ranks, phi[0], right, None, 5, 1.0)
+    together = torch.tensor([2.0, -6.0, 9.0])
+    result = PositionShap(torch.arange(3), *phi, together, phi[0], right, None, 5, 1.0)
     assert result.mean_interaction == pytest.approx((2 - 6) / (1 + 2 + 3 + 2))
 
 

@@ -54,8 +54,8 @@ def test_sweep_is_its_definition(k):
                 found = result.phi_position[i], result.phi_image[i], result.values[i]
                 expected = phi_position, phi_image, torch.tensor(shares[0], dtype=torch.float64)
                 torch.testing.assert_close(found, expected, rtol=0, atol=1e-12)
-                on_all_ranks = both - image - position + none
-                torch.testing.assert_close(result.interaction[i], on_all_ranks, rtol=0, atol=1e-12)
+                together = both - image - position + none
+                torch.testing.assert_close(result.interaction[i], together, rtol=0, atol=1e-12)
         debiased = shares[0] if k == 1 else 2 * shares[0] - (shares[1] + shares[2]) / 2
         assert result.debiased[i].item() == pytest.approx(debiased, abs=1e-12)
     assert result.correct.tolist() == (clean.argmax(dim=1) == labels).tolist()
