@@ -85,7 +85,7 @@ def test_an_import_of_the_library_leaves_torch_load_to_its_user(tmp_path):
     torch.save({"epoch": 3, "args": argparse.Namespace(lr=0.1)}, tmp_path / "mine.pth")
     code = """
 import sys, torch
-import vitrail.models, vitrail.octic.views, vitrail.weights_file, replication.papers.cross.measures
+import vitrail.models, vitrail.octic.views, vitrail.weights_file, vitrail.variance.sizes
 print(torch.load(sys.argv[1], weights_only=False)["args"].lr)
 """
     done = python(code, tmp_path / "mine.pth")

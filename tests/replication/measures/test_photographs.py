@@ -9,7 +9,7 @@ import torch
 from PIL import Image
 
 from replication.measures.photographs import centres, crops, photographs
-from tests.vitrail.placed import context_of
+from tests.replication.placed import context_of
 from vitrail.errors import VitrailError
 
 WIDTHS = (40, 48, 56, 64)

@@ -9,7 +9,7 @@ import torch
 from replication.measures.architecture import architectures
 from replication.measures.photographs import centres, photographs
 from replication.papers.shift.photographs import choices, spectra
-from tests.vitrail.placed import context_of
+from tests.replication.placed import context_of
 from vitrail.measures.margins import selection_margins
 from vitrail.shift import polyphase, windows
 
