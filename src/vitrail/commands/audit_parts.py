@@ -32,6 +32,7 @@ from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.measures.accuracy import accuracy
 from vitrail.measures.consistency import (
+    CROP_PCT,
     circular_consistency,
     crop_consistency,
     standard_shift,
@@ -46,7 +47,6 @@ from vitrail.octic.rotation import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
 from vitrail.variance.sizes import right_at_size
 
-CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
 SHIFTS = 16  # among these the worst is sought
 TURNS = {
     "r": "turned 90°",
@@ -96,7 +96,7 @@ class Audited:
         return device_of(self.model).type
 
     def view(self, image_size: int | None = None, margin: int = 0, crop_pct: float = 1) -> Any:
-        """Return the model's `evaluation_view`, whose images are cropped by at most `crop_pct`."""
+        """Return the model's `evaluation_view`, resized at least to the side over `crop_pct`."""
         config = resolve_model_data_config(self.model)
         return evaluation_view(
             image_size or self.image_size,

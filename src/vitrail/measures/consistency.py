@@ -36,6 +36,8 @@ from vitrail.seeding import derive
 
 STANDARD_SIDE = 224
 """Side in pixels of the images of which the paper gives standard shifts."""
+CROP_PCT = 0.875
+"""A crop's side over that of the resized image, where all of a `standard_shift` fits into it."""
 
 
 @dataclass(frozen=True)

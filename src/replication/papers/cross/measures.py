@@ -19,7 +19,7 @@ from replication.measures.consistency import circular_consistency
 from replication.measures.fractional import fractional_consistency
 from replication.measures.validation import validation
 from vitrail.errors import REFUSED, VitrailError, sentence
-from vitrail.measures.consistency import crop_consistency, standard_shift
+from vitrail.measures.consistency import CROP_PCT, crop_consistency, standard_shift
 from vitrail.measures.loading import evaluation_view
 from vitrail.measures.position_shap.sweep import default_permutations, position_shap
 from vitrail.octic.group import ELEMENTS
@@ -27,7 +27,6 @@ from vitrail.octic.rotation import eight_views
 from vitrail.variance.rescaling import patch_positions
 from vitrail.variance.sizes import CALIBRATIONS, NO_TABLE, right_at_size
 
-CROP_PCT = 0.875  # the resized image is 8/7 as wide as the crops that are shifted in it
 PLAIN, RESCALED, *_ = CALIBRATIONS
 TURNS = ("r", "rr", "rrr")
 MIRROR = "m"

@@ -10,9 +10,10 @@ from torch import nn
 import vitrail.models  # noqa: F401
 from replication.measures.consistency import standard_consistency
 from replication.measures.validation import validation
-from replication.papers.cross.measures import CROP_PCT, invariances
+from replication.papers.cross.measures import invariances
 from vitrail.errors import REFUSED, VitrailError
 from vitrail.measures.accuracy import accuracy
+from vitrail.measures.consistency import CROP_PCT
 from vitrail.measures.permutable import permutable
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed
 
