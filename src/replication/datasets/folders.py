@@ -1,4 +1,4 @@
-"""EuroSAT, Flowers, ImageNet, its parts and blood cells: datasets of one file per image.
+"""EuroSAT, Flowers, ImageNet, its parts and blood cells: datasets of image files.
 
 An image that cannot be decoded is named in the error. The labels of a folder of class folders are
 the ranks of their names.
@@ -6,10 +6,13 @@ the ranks of their names.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
+from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
@@ -113,3 +116,74 @@ def dinobloom(folder: Path, split: Split) -> Dataset[Any]:
     """
     others = [ClassFolders(folder / name) for name in BLOOD]
     return ConcatDataset([bmc(folder, split), *(others if split == "train" else [])])
+
+
+CELLS = ("Platelets", "RBC", "WBC")
+"""What BCCD calls its cells; the rank of a name is the label."""
+
+Box = tuple[int, int, int, int]
+"""Left, upper, right and lower side, in pixels; the right and the lower lie outside."""
+
+
+class CellCrops(Dataset[tuple[Image.Image, int]]):
+    """One square crop of a picture for each cell that has a box in it.
+
+    Attributes:
+        cells: of each cell the path of its picture, its box in there, and its label.
+    """
+
+    def __init__(self, cells: list[tuple[Path, Box, int]]) -> None:
+        self.cells = cells
+
+    @property
+    def targets(self) -> list[int]:
+        """The labels of the cells."""
+        return [label for _, _, label in self.cells]
+
+    def __len__(self) -> int:
+        return len(self.cells)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, int]:
+        path, box, label = self.cells[index]
+        picture = read_image(path)
+        return picture.crop(square_around(box, picture.size)), label
+
+
+def square_around(box: Box, size: tuple[int, int]) -> Box:
+    """Return the square of the longer side of a box around its middle, moved into the picture.
+
+    `size` is the picture's (width, height). The side is at most the shorter of these.
+    """
+    side = min(max(box[2] - box[0], box[3] - box[1]), *size)
+    left, upper = (
+        min(max((box[axis] + box[axis + 2] - side) // 2, 0), size[axis] - side) for axis in (0, 1)
+    )
+    return left, upper, left + side, upper + side
+
+
+def bccd(folder: Path, split: Split) -> CellCrops:
+    """Open BCCD (github.com/Shenggan/BCCD_Dataset) as one image for each labelled cell.
+
+    The split is the dataset's own, by picture: ``ImageSets/Main/trainval.txt`` trains, its
+    ``test.txt`` validates. Crops are those of `square_around`, in the order of the pictures' names
+    and of the boxes in a picture's file. A box without a pixel is left out: two of 4,888.
+    """
+    base = folder / "BCCD"
+    part = "trainval" if split == "train" else "test"
+    names = (base / "ImageSets" / "Main" / f"{part}.txt").read_text(encoding="utf-8").split()
+    return CellCrops([cell for name in sorted(names) for cell in _cells_of(base, name)])
+
+
+def _cells_of(base: Path, name: str) -> Iterator[tuple[Path, Box, int]]:
+    """Yield the cells of a picture as its annotation, in Pascal VOC's format, lists them."""
+    annotation = ElementTree.parse(base / "Annotations" / f"{name}.xml")
+    for cell in annotation.iterfind("object"):
+        sides = [int(cell.findtext(f"bndbox/{side}", "")) for side in BOX_SIDES]
+        box = (sides[0], sides[1], sides[2], sides[3])
+        if box[0] < box[2] and box[1] < box[3]:
+            label = CELLS.index(cell.findtext("name", ""))
+            yield base / "JPEGImages" / f"{name}.jpg", box, label
+
+
+BOX_SIDES = ("xmin", "ymin", "xmax", "ymax")
+"""Pascal VOC's names of the sides of a box."""

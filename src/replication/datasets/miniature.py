@@ -13,14 +13,16 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from xml.etree import ElementTree
 
 import numpy as np
 from PIL import Image
 from scipy.io import savemat
 from torchvision.datasets import Imagenette
 
-from replication.datasets.folders import BLOOD
+from replication.datasets.folders import BLOOD, BOX_SIDES, CELLS
 from replication.datasets.placed_images import ORIGINALS
+from replication.datasets.segmentation import CAMVID_VOID
 from replication.images.decoding import IGNORED
 from vitrail.errors import VitrailError
 
@@ -181,6 +183,37 @@ def _write_dinobloom(folder: Path, labels: Labels, paint: Picture) -> None:
             _write_image(folder / other / f"C{label:02d}" / f"{number}.tif", paint(label))
 
 
+def _write_bccd(folder: Path, labels: Labels, paint: Picture) -> None:
+    """Four cells to a picture, each in a quarter of it."""
+    base, pictures = folder / "BCCD", 0
+    for split, part in (("train", "trainval"), ("val", "test")):
+        names = []
+        for first in range(0, len(labels[split]), 4):
+            cells = labels[split][first : first + 4]
+            names += [f"BloodImage_{pictures:05d}"]
+            pictures += 1
+            _write_cells(base, names[-1], cells, paint)
+        file = base / "ImageSets" / "Main" / f"{part}.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("\n".join(names) + "\n", encoding="utf-8")
+
+
+def _write_cells(base: Path, name: str, cells: list[int], paint: Picture) -> None:
+    picture = np.full((64, 64, 3), 230, dtype=np.uint8)
+    annotation = ElementTree.Element("annotation")
+    for (top, left), label in zip(((0, 0), (0, 32), (32, 0), (32, 32)), cells, strict=False):
+        picture[top : top + 32, left : left + 32] = paint(label)
+        cell = ElementTree.SubElement(annotation, "object")
+        ElementTree.SubElement(cell, "name").text = CELLS[label]
+        box = ElementTree.SubElement(cell, "bndbox")
+        for side, place in zip(BOX_SIDES, (left, top, left + 32, top + 32), strict=True):
+            ElementTree.SubElement(box, side).text = str(place)
+    _write_image(base / "JPEGImages" / f"{name}.jpg", picture)
+    file = base / "Annotations" / f"{name}.xml"
+    file.parent.mkdir(parents=True, exist_ok=True)
+    ElementTree.ElementTree(annotation).write(file)
+
+
 SYNSETS = [f"n{label:08d}" for label in range(1000)]
 """Names of class folders such as ImageNet's."""
 
@@ -195,6 +228,7 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.datasets.folders:eurosat_by_seed": _write_eurosat,
     "replication.datasets.folders:bmc": _write_bmc,
     "replication.datasets.folders:dinobloom": _write_dinobloom,
+    "replication.datasets.folders:bccd": _write_bccd,
     "replication.datasets.folders:flowers102": _write_flowers102,
     "replication.datasets.folders:flower_data": _write_flower_data,
     "replication.datasets.folders:imagenette": partial(
@@ -207,12 +241,21 @@ WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
 
 
 SCENERY = {
-    "replication.datasets.segmentation:ade20k": (172, 128, "ADE_{split}_{number:08d}", True),
-    "replication.datasets.segmentation:cityscapes": (256, 128, "{city}/{city}_{number:06d}", False),
-    "replication.datasets.segmentation:loveda": (128, 128, "{number}", True),
-    "replication.datasets.segmentation:voc2012": (128, 96, "{number:06d}", False),
+    "replication.datasets.segmentation:ade20k": (172, 128, "ADE_{split}_{number:08d}", 0),
+    "replication.datasets.segmentation:cityscapes": (
+        256,
+        128,
+        "{city}/{city}_{number:06d}",
+        IGNORED,
+    ),
+    "replication.datasets.segmentation:loveda": (128, 128, "{number}", 0),
+    "replication.datasets.segmentation:voc2012": (128, 96, "{number:06d}", IGNORED),
+    "replication.datasets.segmentation:camvid": (128, 96, "0001TP_{number:06d}", CAMVID_VOID),
 }
-"""Width and height of images with masks (in the dataset's aspect), names, `reduce_zero_label`."""
+"""Width and height of images with masks (in the dataset's aspect), names, the label of no class.
+
+Where that is 0, the classes count from 1.
+"""
 
 
 def _write_masked(
@@ -224,7 +267,7 @@ def _write_masked(
     random: np.random.RandomState,
 ) -> None:
     """Write as many images as labels, of 4x4 cells that show all of them and what is ignored."""
-    width, height, names, reduce_zero_label = SCENERY[loader]
+    width, height, names, void = SCENERY[loader]
     colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
     cells, cell = np.resize([IGNORED, *set(labels["val"])], 16), (height // 4, width // 4)
     for split, city, paths in (("train", "aachen", form.train), ("val", "munster", form.val)):
@@ -234,7 +277,7 @@ def _write_masked(
             noise = random.randint(-40, 41, (*mask.shape, 3))
             pixels = (colours[mask] + noise).clip(0, 255).astype(np.uint8)
             _write_image(folder / paths.img_path / f"{name}{form.img_suffix}", pixels)
-            stored = np.where(mask == IGNORED, 0, mask + 1) if reduce_zero_label else mask
+            stored = np.where(mask == IGNORED, void, mask + (void == 0))
             file = folder / paths.seg_map_path / f"{name}{form.seg_map_suffix}"
             _write_image(file, stored.astype(np.uint8))
 

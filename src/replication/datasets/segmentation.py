@@ -1,7 +1,7 @@
-"""ADE20K, Cityscapes, LoveDA and VOC 2012: datasets of one mask per image.
+"""ADE20K, Cityscapes, LoveDA, VOC 2012 and CamVid: datasets of one mask per image.
 
 Masks are read as MMSegmentation reads them: 255 is ignored, and where zero means unlabelled it
-becomes 255 and the classes count from zero (`reduce_zero_label`).
+becomes 255 and the classes count from zero (`reduce_zero_label`). CamVid's void becomes 255, too.
 """
 
 from __future__ import annotations
@@ -23,6 +23,9 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.images.opening import Split
 
+CAMVID_VOID = 11
+"""The label of a pixel without a class in the masks of CamVid's SegNet version."""
+
 ADE_FOLDERS: dict[Split, str] = {"train": "training", "val": "validation"}
 
 
@@ -36,11 +39,12 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
         img_suffix: str = ".jpg",
         seg_map_suffix: str = ".png",
         reduce_zero_label: bool = True,
+        void: int = IGNORED,
     ):
         names = sorted(stems(images, img_suffix))
         self.images = [images / f"{name}{img_suffix}" for name in names]
         self.masks = [masks / f"{name}{seg_map_suffix}" for name in names]
-        self.reduce_zero_label = reduce_zero_label
+        self.reduce_zero_label, self.void = reduce_zero_label, void
 
     def __len__(self) -> int:
         return len(self.images)
@@ -56,6 +60,7 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
         if self.reduce_zero_label:
             mask -= 1  # zero becomes 255 by itself
             mask[mask == IGNORED - 1] = IGNORED  # what was 255 stays so
+        mask[mask == self.void] = IGNORED
         return image, mask
 
 
@@ -85,6 +90,16 @@ def voc2012(folder: Path, split: Split) -> MaskedImages:
     """Open Pascal VOC 2012 (Everingham et al.): 20 classes of objects and the background."""
     images, masks = folder / "images" / split, folder / "masks" / split
     return MaskedImages(images, masks, reduce_zero_label=False)
+
+
+def camvid(folder: Path, split: Split) -> MaskedImages:
+    """Open CamVid (Brostow et al., 2009) as SegNet's authors distribute it: 11 classes and void.
+
+    Its official train images train and its official test images validate; val is not read.
+    """
+    part = "train" if split == "train" else "test"
+    images, masks = folder / "CamVid" / part, folder / "CamVid" / f"{part}annot"
+    return MaskedImages(images, masks, ".png", reduce_zero_label=False, void=CAMVID_VOID)
 
 
 def arrange_loveda(info: DatasetInfo, folder: Path, output: Path) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from replication.datasets.folders import BLOOD
+from replication.datasets.folders import BLOOD, square_around
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
 from replication.images.decoding import read_mask
@@ -183,3 +183,36 @@ def test_images_below_a_class_folder_are_counted_as_they_are_read(registry, tmp_
     next(folder.rglob("train/*/images/*.JPEG")).unlink()
     with pytest.raises(VitrailError, match="has 5 images instead of 6"):
         verify(info, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("box", "square"),
+    [
+        ((20, 30, 40, 34), (20, 22, 40, 42)),  # around its middle
+        ((0, 10, 4, 30), (0, 10, 20, 30)),  # moved to the right
+        ((90, 70, 100, 80), (90, 70, 100, 80)),  # a square already
+        ((60, 76, 100, 80), (60, 40, 100, 80)),  # moved up
+        ((0, 0, 100, 10), (10, 0, 90, 80)),  # as high as the picture
+    ],
+)
+def test_the_crop_of_a_cell_is_a_square_around_its_box_within_the_picture(box, square):
+    assert square_around(box, (100, 80)) == square
+
+
+def test_no_picture_of_bccd_is_in_both_splits(registry, tmp_path):
+    info = registry["bccd"]
+    write_miniature(info, tmp_path, per_class=4)
+    train, val = (build(info, split, tmp_path) for split in ("train", "val"))
+    pictures = [{path for path, _, _ in cells.cells} for cells in (train, val)]
+    assert [len(found) for found in pictures] == [3, 3]  # of twelve cells, four in each
+    assert not pictures[0] & pictures[1]
+
+
+def test_a_box_of_bccd_without_a_pixel_is_left_out(registry, tmp_path):
+    info = registry["bccd"]
+    base = write_miniature(info, tmp_path) / "BCCD"
+    before = build(info, "val", tmp_path).targets
+    picture = (base / "ImageSets/Main/test.txt").read_text().split()[0]
+    file = base / "Annotations" / f"{picture}.xml"
+    file.write_text(file.read_text().replace("<xmax>32<", "<xmax>0<", 1))
+    assert build(info, "val", tmp_path).targets == before[1:]

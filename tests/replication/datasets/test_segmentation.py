@@ -14,11 +14,18 @@ from replication.datasets.fetch import fetch
 from replication.datasets.miniature import write_miniature
 from replication.datasets.segmentation import MaskedImages
 from replication.datasets.verify import verify
+from replication.images.decoding import read_mask
 from replication.images.opening import build
+from replication.training.segmentation.camvid import CamVidDataset
 from vitrail.errors import VitrailError
 
-MASKED = ["ade20k", "cityscapes", "loveda"]
-MMSEG = {"ade20k": ADE20KDataset, "cityscapes": CityscapesDataset, "loveda": LoveDADataset}
+MASKED = ["ade20k", "cityscapes", "loveda", "camvid"]
+MMSEG = {
+    "ade20k": ADE20KDataset,
+    "cityscapes": CityscapesDataset,
+    "loveda": LoveDADataset,
+    "camvid": CamVidDataset,
+}
 
 
 @pytest.fixture
@@ -87,6 +94,15 @@ def test_zero_is_unlabelled_where_the_format_says_so(tmp_path, reduced, labels):
         tmp_path / "images", tmp_path / "masks", ".png", reduce_zero_label=reduced
     )
     assert dataset[0][1].tolist() == [labels]
+
+
+def test_void_of_camvid_is_stored_as_the_twelfth_class_and_is_not_judged(registry, root):
+    info = registry["camvid"]
+    _, masks = paths(info, root)
+    stored = np.stack([read_mask(file) for file in sorted(masks.iterdir())])
+    read = np.stack([mask for _, mask in build(info, "train", root)])
+    assert ((stored == info.classes) == (read == 255)).all()
+    assert set(np.unique(stored)) == {0, info.classes}
 
 
 @pytest.mark.parametrize("name", MASKED)

@@ -19,7 +19,11 @@ from mmseg.registry import DATASETS, MODELS
 from torch import nn
 
 from replication.images.opening import TUNING, Split, members
-from replication.training.segmentation import datasets, sampling  # noqa: F401 - register types
+from replication.training.segmentation import (  # noqa: F401 - register types
+    camvid,
+    datasets,
+    sampling,
+)
 from replication.training.segmentation.datasets import composed_root
 from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
 from vitrail.seeding import seed_everything
@@ -34,7 +38,6 @@ if TYPE_CHECKING:
 Fit = Literal["pad", "resize"]
 SCOPE = "mmseg"
 RESIZING = "ResizeToMultiple"
-STAND_INS = datasets.__name__
 LOADERS: dict[str, Split] = {
     "train_dataloader": "train",
     "val_dataloader": "val",
@@ -193,7 +196,8 @@ def test_config(
     config = load_config(recipe, info.classes)
     _place_data(config, info, data_root, seed)
     needed = [*config.get("custom_imports", {}).get("imports", []), "vitrail.segmentation"]
-    if (registering := DATASETS.get(config.test_dataloader.dataset.type).__module__) == STAND_INS:
+    registering = DATASETS.get(config.test_dataloader.dataset.type).__module__
+    if registering.startswith("replication."):
         needed.append(registering)
     config.custom_imports = {"imports": list(dict.fromkeys(needed))}
     # mmseg's inference and its --tta take these two instead of the loader's and the model's own.
