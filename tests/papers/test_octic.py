@@ -45,12 +45,23 @@ def full():
 
 
 @pytest.fixture(scope="module")
+def small():
+    return load_catalog(scale="small").paper("octic")
+
+
+@pytest.fixture(scope="module")
 def laptop():
     return catalog_of("laptop").paper("octic")
 
 
 def classifiers(paper):
-    return [name for name in paper.recipes if not name.startswith("dinov2-")]
+    """All but those that scale small alone trains, on CIFAR-10 and at one width."""
+    others = "dinov2-*", "*-cifar10*", "*-equal_width"
+    return [
+        name
+        for name in paper.recipes
+        if not any(fnmatch.fnmatch(name, pattern) for pattern in others)
+    ]
 
 
 # What is printed
@@ -169,7 +180,7 @@ def test_dinov2_has_the_hyperparameters_that_the_paper_prints(full):
 
 def test_every_dinov2_is_trained_as_the_one_in_table_6(full):
     """octic, Sec. 4.2."""
-    for name in full.recipes.keys() - set(classifiers(full)):
+    for name in fnmatch.filter(full.recipes, "dinov2-*"):
         if not name.endswith(("-dinobloom", "-published", "-undecayed", "-momentum")):
             recipe, in_table = full.run(name).recipe, full.run("dinov2-h8-l").recipe
             same = {"model": in_table.model, "batch": in_table.batch}
@@ -198,7 +209,7 @@ def test_a_micro_batch_of_dinov2_is_what_each_gpu_of_table_10_took(full, name, r
 def test_dinov2_is_run_as_its_released_configurations_say(full, laptop):
     """Layer scales of octic blocks are decayed everywhere; full scale is compiled."""
     for paper in (full, laptop):
-        for name in paper.recipes.keys() - set(classifiers(paper)):
+        for name in fnmatch.filter(paper.recipes, "dinov2-*"):
             recipe = paper.run(name).recipe
             assert recipe.optimizer.decay_layer_scale != name.endswith("-undecayed")
             assert recipe.compile == (paper is full)
@@ -321,23 +332,42 @@ def test_stand_ins_of_all_families_differ_by_their_model_alone(laptop, kind):
         assert args["init_std"] == pytest.approx(0.02 * math.sqrt(1024 / width), rel=1e-3)
 
 
+@pytest.mark.parametrize("scale", ["laptop", "small"])
 @pytest.mark.parametrize("name", ["{}-l", "dinov2-{}-l"])
-def test_each_family_of_stand_ins_has_the_width_that_costs_as_a_plain_vit_of_48(laptop, name):
+def test_each_family_of_small_models_has_the_width_that_costs_as_a_plain_vit_of_48(scale, name):
+    paper = load_catalog(scale=scale).paper("octic")
+
     def cost(recipe, width):
-        args = {**recipe.model.args, "embed_dim": width}
+        args, side = {**recipe.model.args, "embed_dim": width}, recipe.data.image_size
         with torch.device("meta"):
             model = timm.create_model(recipe.model.name, num_classes=6, **args).eval()
-            return count(model, torch.empty(1, 3, 16, 16)).macs
+            return count(model, torch.empty(1, 3, side, side)).macs
 
-    wanted = cost(laptop.run(name.format("vit")).recipe, 48)
+    wanted = cost(paper.run(name.format("vit")).recipe, 48)
     for family in FAMILIES:
-        if name.format(family) in laptop.recipes:
-            recipe = laptop.run(name.format(family)).recipe
+        if name.format(family) in paper.recipes:
+            recipe = paper.run(name.format(family)).recipe
             width = recipe.model.args["embed_dim"]
             below, chosen, above = (cost(recipe, width + more) for more in (-16, 0, 16))
             assert below < chosen < above  # so that no other width is nearer than these two
             nearest = min(below, chosen, above, key=lambda macs: abs(macs - wanted))
             assert nearest == chosen, family
+
+
+def test_families_of_scale_small_differ_by_their_model_alone_on_each_dataset(small):
+    for images, dataset in (("", "eurosat"), ("-cifar10", "cifar10")):
+        plain = small.run(f"vit-l{images}").recipe
+        assert plain.data.dataset == dataset
+        for family in ("h2", "i8", "h8", "d8"):
+            for width in ("", "-equal_width"):
+                recipe = small.run(f"{family}-l{images}{width}").recipe
+                assert recipe.model_copy(update={"model": plain.model}) == plain
+                args, other = recipe.model.args, plain.model.args
+                assert args["init_std"] == pytest.approx(
+                    0.02 * math.sqrt(1024 / args["embed_dim"]), rel=1e-3
+                )
+                if width:
+                    assert args["embed_dim"] == other["embed_dim"]
 
 
 @pytest.mark.parametrize("scale", SCALES)

@@ -169,7 +169,7 @@ def test_a_part_of_svhn_can_be_fetched_without_the_rest(registry):
 
 def test_image_folders_account_for_both_splits(registry):
     for info in registry.values():
-        # DinoBloom counts none, a part of Tiny-ImageNet has the folders of the whole, BCCD pictures.
+        # DinoBloom counts none, BCCD pictures; a part of Tiny-ImageNet has the whole's folders.
         if info.images and info.name not in ("dinobloom", "tiny-imagenet-20", "bccd"):
             counted = sum(images.images for images in info.images)
             assert counted == info.train_images + info.val_images
