@@ -46,7 +46,7 @@ def full():
 
 @pytest.fixture(scope="module")
 def small():
-    return load_catalog(scale="small").paper("octic")
+    return catalog_of("small").paper("octic")
 
 
 @pytest.fixture(scope="module")
@@ -335,7 +335,7 @@ def test_stand_ins_of_all_families_differ_by_their_model_alone(laptop, kind):
 @pytest.mark.parametrize("scale", ["laptop", "small"])
 @pytest.mark.parametrize("name", ["{}-l", "dinov2-{}-l"])
 def test_each_family_of_small_models_has_the_width_that_costs_as_a_plain_vit_of_48(scale, name):
-    paper = load_catalog(scale=scale).paper("octic")
+    paper = catalog_of(scale).paper("octic")
 
     def cost(recipe, width):
         args, side = {**recipe.model.args, "embed_dim": width}, recipe.data.image_size
