@@ -125,6 +125,7 @@ def checkout(tmp_path, monkeypatch):
         ("claims", CLAIMS),
         ("scales/small", SMALL),
         ("scales/again", {"extends": "laptop"}),
+        ("scales/full", {}),
         ("scales/laptop", {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}),
     ):
         (paper / f"{name}.yaml").write_text(as_yaml(content))

@@ -131,7 +131,7 @@ def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
         "mixup: 0.8": f"{paper}/recipes.yaml",
         "depth: 1": f"{paper}/recipes.yaml",
         "epochs: 1": f"{paper}/scales/small.yaml",
-        "dataset: digits": "configs/scales/laptop.yaml",
+        "dataset: digits": f"{paper}/scales/small.yaml",
     }.items():
         file, _, number = said[value].rpartition(":")
         assert file == place

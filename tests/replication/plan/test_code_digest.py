@@ -29,24 +29,27 @@ def catalogs(root):
     return catalog_of("laptop"), load_catalog(root, scale="full", extensions=True)
 
 
+def with_modules(catalog):
+    """Every measurement of a catalogue, with the modules behind it."""
+    for measurement in catalog.measurements.values():
+        job = catalog.measurement_node(measurement)
+        code = measurement_code(job.function, job.args, job.recipe, job.reads)
+        yield measurement, code.modules
+
+
 @pytest.fixture(scope="module")
 def measured(catalogs):
-    """Every measurement of the four papers at these scales, with the modules behind it."""
-    found = []
-    for catalog in catalogs:
-        for measurement in catalog.measurements.values():
-            job = catalog.measurement_node(measurement)
-            code = measurement_code(job.function, job.args, job.recipe, job.reads)
-            found.append((measurement, code.modules))
-    return found
+    """Every measurement of the four papers at laptop scale, with the modules behind it."""
+    return [*with_modules(catalogs[0])]
 
 
 @pytest.fixture(scope="module")
-def trained(catalogs):
-    """The modules behind the trainings of the four papers at these scales."""
+def behind(catalogs, measured):
+    """The modules behind all measurements and trainings of the four papers, at both scales."""
     runs = [run for catalog in catalogs for run in catalog.runs.values()]
-    modules = (code.training_code(run.recipe, run.info).modules for run in runs)
-    return frozenset[str]().union(*modules)
+    trained = (code.training_code(run.recipe, run.info).modules for run in runs)
+    both = [*measured, *with_modules(catalogs[1])]
+    return frozenset[str]().union(*trained, *(modules for _, modules in both))
 
 
 def due(measured, module):
@@ -118,9 +121,8 @@ def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
     assert not scenes & chosen(measured, lambda measurement: measurement.name == "accuracy")
 
 
-def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(measured, trained):
+def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(behind):
     """What no measurement or training of any paper depends on, although it would count."""
-    behind = trained.union(*(modules for _, modules in measured))
     idle = {name for name in modules() if counts(name)} - behind
     packages = {module.rpartition(".")[0] for module in modules()}
     strange = {
@@ -141,10 +143,7 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
     }
 
 
-def test_what_a_number_depends_on_imports_no_code_that_does_not_count_unless_it_says_so(
-    measured, trained
-):
-    behind = trained.union(*(modules for _, modules in measured))
+def test_what_a_number_depends_on_imports_no_code_that_does_not_count_unless_it_says_so(behind):
     imported = frozenset[str]().union(*(module_code(name).imports for name in behind))
     others = {name for name in imported if not counts(name) and not name.startswith(RECIPES)}
     assert "vitrail.errors" in others
