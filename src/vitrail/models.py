@@ -10,14 +10,13 @@ would replace that model.
 
 # decides no number: it imports every family, and a model counts where it is named
 
-import difflib
 import re
 from importlib import import_module
 from pathlib import Path
 
 import timm
 
-from vitrail.errors import VitrailError, did_you_mean
+from vitrail.errors import VitrailError
 
 for _file in sorted(Path(__file__).parent.glob("*/*.py")):
     _family = f"vitrail.{_file.parent.name}.{_file.stem}"
@@ -32,14 +31,3 @@ for _file in sorted(Path(__file__).parent.glob("*/*.py")):
             )
     if _names:
         import_module(_family)
-
-
-def require_model(name: str) -> None:
-    """Check that timm has a model of this name.
-
-    Raises:
-        VitrailError: it has none; the closest names are suggested.
-    """
-    if not timm.is_model(name):
-        known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)
-        raise VitrailError(f"there is no model '{name}'{did_you_mean(name, known)}")

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import vitrail.models  # noqa: F401
 from replication.context import Context, Values
 from vitrail.errors import VitrailError, first_line
-from vitrail.models import require_model
+from vitrail.registry import require_model
 from vitrail.seeding import seed_everything
 
 

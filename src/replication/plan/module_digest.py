@@ -42,6 +42,7 @@ SOURCES = Path(vitrail.__file__).parents[1]
 COUNTS = (
     "vitrail",
     *("replication.images", "replication.counting", "replication.context"),
+    "replication.config.functions",
     *("replication.training", "replication.datasets", "replication.measures"),
     *("replication.papers", "replication.claims", "replication.report"),
 )

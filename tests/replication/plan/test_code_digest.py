@@ -138,6 +138,7 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
         "replication.training.objective",  # of papers that bring a training of their own
         "replication.datasets.published_weights",  # fetches published weights
         "vitrail.__main__",
+        "vitrail.extensions.harmonic_upernet",  # for users of the library
         "vitrail.segmentation.tools",
         "vitrail.style",  # of figures
     }
@@ -239,7 +240,7 @@ def test_a_model_of_a_hub_may_be_any_of_ours():
 @pytest.mark.parametrize(
     ("function", "arguments", "sentence"),
     [
-        ("vitrail.measures.acuracy:accuracy", (), "did you mean 'replication.measures.accuracy'?"),
+        ("replication.measures.acuracy:accuracy", (), "mean 'replication.measures.accuracy'?"),
         ("os.path:join", (), "there is no module 'os.path' in src/"),
         ("replication.measures.accuracy:acuracy", (), "did you mean 'accuracy'?"),
         ("replication.measures.accuracy:accuracy", ["batchsize"], "did you mean 'batch_size'?"),
