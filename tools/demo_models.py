@@ -58,7 +58,7 @@ def export(catalog: Catalog, folder: Path) -> dict[str, Any]:
     for paper, recipes in MODELS.items():
         about = catalog.paper(paper)
         side = about.recipe(next(iter(recipes.values()))).data.image_size
-        info = about.run(next(iter(recipes.values()))).info
+        info = about.run(next(iter(recipes.values()))).dataset
         dataset: Any = open_dataset(info, "val", Path())
         step = len(dataset) // SPREAD
         shown = [dataset[step * index] for index in range(SPREAD)]
@@ -68,8 +68,7 @@ def export(catalog: Catalog, folder: Path) -> dict[str, Any]:
         models = []
         for name, recipe in recipes.items():
             run = about.run(recipe)
-            seed = run.seeds[0]
-            model = timm.create_model(f"local-dir:{run.folder}/seed{seed}", pretrained=True)
+            model = timm.create_model(f"local-dir:{run.folder}", pretrained=True)
             whole = FromPixels(model.eval())
             file = folder / f"{paper}-{name.lower().replace(' ', '-')}.onnx"
             program: Any = torch.onnx.export(whole, (pixels[:1],), verbose=False)
@@ -83,7 +82,7 @@ def export(catalog: Catalog, folder: Path) -> dict[str, Any]:
                     "file": file.name,
                     "recipe": run.recipe.hash,
                     "run": run.name,
-                    "seed": seed,
+                    "seed": run.seed,
                     "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
                     "spread": logits.std().item(),
                     "accuracy": 100 * right.double().mean().item(),

@@ -65,7 +65,7 @@ def resolved() -> dict[str, Any]:
             found[name] = {
                 "hash": run.recipe.hash,
                 "recipe": run.recipe.model_dump(mode="json"),
-                "dataset": run.info.model_dump(mode="json", include=fields),
+                "dataset": run.dataset.model_dump(mode="json", include=fields),
                 "printed": printed[embedding],
             }
     return found
@@ -97,7 +97,7 @@ def archive(data: Path) -> dict[str, np.ndarray]:
         verify(papers.datasets[name], data)
     run = papers.paper("position").run("flowers102-ape")
     recipe: Any = run.recipe
-    resize, crop = eval_transform(recipe, run.info).transforms[:2]
+    resize, crop = eval_transform(recipe, run.dataset).transforms[:2]
     jpg = data / "flowers102" / "flowers-102" / "jpg"
     paths = sorted(jpg.glob("*.jpg"))
     arrays = {"images": np.stack([np.asarray(crop(resize(read_image(path)))) for path in paths])}

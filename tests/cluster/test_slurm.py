@@ -169,7 +169,7 @@ def test_a_training_that_loses_a_node_goes_on_from_its_checkpoint(story, folder)
     lost, second, *_ = story.attempts
     assert second["first_step"] > 0
     (run,) = folder.glob("runs/variance/*/seed0")
-    origin = read_record(run.with_name("trained-0.json")).outcome["facts"]["0"]
+    origin = read_record(run.with_name("trained-seed0.json")).outcome["facts"]
     assert (origin["attempts"], origin["interruptions"], origin["processes"]) == (4, 3, 2)
     steps = [json.loads(line)["step"] for line in (run / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(set(steps))
@@ -189,7 +189,7 @@ def test_a_training_that_runs_out_of_time_saves_first(story):
 
 
 def test_two_nodes_train_to_the_bits_of_two_processes_on_one(story, folder):
-    (planned,) = folder.glob("runs/variance/*/nodes/laptop/trained-0.json")
+    (planned,) = folder.glob("runs/variance/*/nodes/laptop/trained-seed0.json")
     job = json.loads(planned.read_text())
     there = Path(job["output"])
     job["output"] = str(there.with_name("on_one_node") / there.name)
@@ -273,7 +273,7 @@ def test_a_preempted_training_is_queued_anew_and_goes_on(preempted, cluster, fol
     assert training["Restarts"] == "1"
     assert cluster.states(training)[-1] == "COMPLETED"
     (run,) = folder.glob("runs/variance/*/seed0")
-    origin = read_record(run.with_name("trained-0.json")).outcome["facts"]["0"]
+    origin = read_record(run.with_name("trained-seed0.json")).outcome["facts"]
     assert (origin["attempts"], origin["interruptions"]) == (2, 1)
 
 

@@ -43,8 +43,8 @@ def test_published_rows_are_evaluated_with_weights_of_the_registry(full):
     measured = {cell.row for cell in table.cells if cell.measurement}
     assert 10 <= len(measured) < len(table.rows)
     for run in table.runs:
-        assert run.recipe.steps(run.info.train_images) == 0
-        assert run.info.name == "imagenet"
+        assert run.recipe.steps(run.dataset.train_images) == 0
+        assert run.dataset.name == "imagenet"
         assert find_weights(run.recipe.model.published, registry)
 
 

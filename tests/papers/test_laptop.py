@@ -14,4 +14,4 @@ def test_every_classifier_and_backbone_can_be_built(name):
     built = [run for run in runs if run.recipe.task != "segmentation"]
     assert built
     for run in built:
-        assert any(True for _ in create(run.recipe.model, run.info.classes).parameters())
+        assert any(True for _ in create(run.recipe.model, run.dataset.classes).parameters())

@@ -163,7 +163,7 @@ def test_training_has_the_hyperparameters_that_the_paper_prints(full):
     """octic, App. E.1."""
     for cell in full.artifacts["table6"].cells:
         run = cell.measurement.described
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         measured = hyperparameters(described)[cell.key]
         assert measured == (cell.printed.value if cell.printed else 3e-3), (cell.row, cell.column)
 
@@ -172,7 +172,7 @@ def test_dinov2_has_the_hyperparameters_that_the_paper_prints(full):
     """But the teacher's first momentum, of which deviations.md says why (octic, App. E.2)."""
     for cell in full.artifacts["table6b"].cells:
         run = cell.measurement.described
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         measured = of_dinov2(described)[cell.key]
         expected = {"lr": 4e-3, "layer_scale": 1e-5, "momentum": 0.992}
         assert measured == expected.get(cell.key, cell.printed and cell.printed.value), cell.row
@@ -402,6 +402,6 @@ def test_dinobloom_goes_on_from_the_trained_backbone(full, family):
 
 def test_dinoblooms_stand_in_is_trained_and_judged_on_cells(laptop):
     for name in ("dinov2-vit-dinobloom", "dinov2-i8-dinobloom"):
-        assert laptop.run(name).info.name == "cells"
+        assert laptop.run(name).dataset.name == "cells"
     judged = {cell.measurement.datasets for cell in laptop.artifacts["table9"].cells}
     assert judged == {("cells",)}

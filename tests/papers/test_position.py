@@ -311,7 +311,7 @@ def test_each_dataset_has_a_stand_in_of_its_own(laptop):
 def test_on_stand_ins_all_models_of_a_dataset_have_the_same_schedule(laptop):
     for name in laptop.recipes:
         run = laptop.run(name)
-        steps = run.recipe.steps(run.info.train_images)
+        steps = run.recipe.steps(run.dataset.train_images)
         assert steps == (1000 if name == "checkpoint" else 800)
         plain = name.split("-")[0]
         if plain in DATASETS.values():

@@ -136,7 +136,7 @@ def write_images(catalog, info):
 
 def copy(catalog, run):
     """Train a run on the miniature of its dataset, or copy its weights if it has no steps."""
-    write_images(catalog, run.info)
+    write_images(catalog, run.dataset)
     node = catalog.training_node(run, run.trainings[0])
     assert node.published is not None
     complete(node, train(node))
@@ -166,7 +166,7 @@ def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
     cells = rehearse(catalog, "variance", "table3")
     for run in runs:  # bit by bit, and nothing is left as it was drawn
         published = read_weights(catalog.weights_of(run.recipe.model.name))
-        kept = read_weights(run.weights(0))
+        kept = read_weights(run.weights)
         assert published.keys() == kept.keys()
         assert all(torch.equal(kept[name], weight) for name, weight in published.items())
     judged = cells[cells["row"].isin(["224²", "288²"])]
@@ -203,7 +203,7 @@ def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from
     theirs = build_model(SegmentationRecipe.model_validate({"model": model, **plain}), 150)
     publish(catalog, whole.model.published, theirs.state_dict(), ".pth")
     cells = rehearse(catalog, "variance", "table4")
-    kept = read_weights(catalog.paper("variance").run("deit_s_upernet-ade20k").weights(0))
+    kept = read_weights(catalog.paper("variance").run("deit_s_upernet-ade20k").weights)
     for name, weight in theirs.decode_head.state_dict().items():
         assert torch.equal(kept[f"decode_head.{name}"], weight)
     qkv = theirs.backbone.layers[3].attn.attn.in_proj_weight
@@ -250,7 +250,7 @@ def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_author
         judged = run in paper.artifacts["published_dinov2"].runs
         if not judged:  # the probes of one model take a minute
             copy(catalog, run)
-        kept = read_weights(run.weights(0))
+        kept = read_weights(run.weights)
         for key, weight in model.state_dict().items():
             assert torch.equal(kept[key], weight), (name, key)
         assert judged == (name == "h8-l")

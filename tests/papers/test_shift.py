@@ -177,7 +177,7 @@ def test_training_preprocesses_as_the_paper_prints_but_for_the_long_side(full, t
     for cell in artifact.cells:
         run = cell.measurement.described
         assert run.recipe.data.dataset == "imagenet"
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         if cell.printed:
             shape_kept = cell.row == "Resize (long side)"
             expected = 0 if shape_kept else cell.printed.value
@@ -194,7 +194,7 @@ def test_tables_a2_to_a5_print_squares():
 
 def test_randaugment_draws_from_one_operation_more_than_sec_a3_1_lists(full):
     run = full.run("swin_t-imagenet-standard")
-    described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+    described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
     listed = (
         "AutoContrast, Equalize, Invert, Rotate, Posterize, Solarize, ColorIncreasing, "
         "ContrastIncreasing, BrightnessIncreasing, SharpnessIncreasing, Shear-x, Shear-y, "
@@ -316,7 +316,7 @@ def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_o
             "data": circular.data.model_copy(update={"crop_mode": "squash"}),
         }
         assert run.recipe == circular.model_copy(update=changed)
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         if run.name.startswith(("swin_t-imagenet", "swinv2_t-imagenet")):
             values = preprocessing(described)
             side = 292 if "v2" in run.name else 256
@@ -355,8 +355,10 @@ def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_two(ful
         args = {**recipe.model.args, "selection": "fast"}
         assert other.model == recipe.model.model_copy(update={"args": args})
         assert other.model_copy(update={"model": recipe.model}) == recipe
-    cells = catalog_of("laptop").paper("shift").artifacts["table1"].cells
-    trained = {(cell.row, cell.measurement.run.info.name) for cell in cells if cell.measurement}
+    catalog = catalog_of("laptop")
+    cells = catalog.artifact("shift", "table1").cells
+    measured = {cell.row: catalog.measurement_of(cell) for cell in cells if cell.records}
+    trained = {(row, measurement.run.dataset.name) for row, measurement in measured.items()}
     assert {pair for pair in trained if pair[0] in fast} == {
         ("A-Swin-T, fast", "two-pieces"),
         ("A-CvT-13, fast", "two-pieces"),
@@ -371,7 +373,7 @@ def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(
     values = {}
     for measurement in artifact.measurements:
         run = measurement.described
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         values[measurement] = segmentation_preprocessing(described)
     strayed = [
         (cell.row, cell.column, cell.printed.value)

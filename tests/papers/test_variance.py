@@ -134,7 +134,7 @@ def test_segmenters_are_trained_as_page_7_says(scale):
     crops = {"ade20k": 512, "cityscapes": 1024, "loveda": 512}
     for dataset, crop in crops.items():
         run = paper.run(f"deit_s_upernet-{dataset}")
-        config = load_config(run.recipe, run.info.classes)
+        config = load_config(run.recipe, run.dataset.classes)
         optimizer = config.optim_wrapper.optimizer
         assert (optimizer.type, optimizer.weight_decay) == ("AdamW", 0.01)
         assert tuple(optimizer.betas) == (0.9, 0.999)
@@ -163,6 +163,6 @@ def test_only_the_decoder_of_the_pixelwise_segmenters_sees_no_border():
     paper = catalog_of("laptop").paper("variance")
     for decoder, sees in (("upernet", True), ("pixelwise", False)):
         run = paper.run(f"deit_s_{decoder}-ade20k")
-        model = build_model(run.recipe, run.info.classes)
+        model = build_model(run.recipe, run.dataset.classes)
         kernels = [m.kernel_size for m in model.decode_head.modules() if isinstance(m, nn.Conv2d)]
         assert ((3, 3) in kernels) == model.with_neck == model.with_auxiliary_head == sees

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from replication.config.recipe import short_hash
 from replication.config.schema import as_yaml, read_yaml
-from replication.records.nodes import RenderingNode
+from replication.records.graph import Artifact
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
@@ -50,7 +50,7 @@ def made(make_checkout):
 
 def test_the_picture_of_the_graph_names_all_its_rules():
     text = "".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
-    rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *RenderingNode.SUFFIXES}
+    rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *Artifact.SUFFIXES}
     picture = (ROOT / "docs" / "graph.svg").read_text()
     boxes = re.findall(r'font-weight="bold">([^<]+)<', picture)
     assert {name for box in boxes for name in box.split(", ")} >= rules
@@ -196,7 +196,7 @@ def test_a_run_folder_says_what_it_is(made):
 
 def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(made):
     """What Snakemake starts for each is small, and measured by it; a short one not at all."""
-    logs = list((made.path / "runs" / "template").glob("*/logs/trained-0.tsv"))
+    logs = list((made.path / "runs" / "template").glob("*/logs/trained-seed0.tsv"))
     taken = [row["max_rss"] for log in logs for row in csv.DictReader(log.open(), delimiter="\t")]
     assert len(taken) == 2
     assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
@@ -273,7 +273,7 @@ def tuned(make_checkout):
     (folder / "artifacts.yaml").write_text(as_yaml(artifacts))
     (folder / "claims.yaml").unlink()
     laptop = folder / "scales" / "laptop.yaml"
-    seeds = {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}
+    seeds = {"runs": {"*": {"seeds": 3}}}
     laptop.write_text(as_yaml(seeds))
     done = checkout.snakemake("template_table1", *AT_LAPTOP)
     assert done.returncode == 0, done.stderr
@@ -282,7 +282,7 @@ def tuned(make_checkout):
 
 
 def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
-    assert (tuned.planned_first["train"], tuned.planned_first["evaluate"]) == (3, 3)
+    assert (tuned.planned_first["train"], tuned.planned_first["evaluate"]) == (9, 9)
     assert tuned.planned("template_table1", *AT_LAPTOP) == {}
     rows = read(tuned.path / HOSTILE / "results" / "laptop" / "template" / "table1.csv")
     wide, again, kept, _ = (
@@ -314,7 +314,7 @@ def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
 def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
     with tuned.changed(PAPER / "recipes.yaml", lambda text: text.replace("epochs: 2", "epochs: 3")):
         planned = tuned.planned("template_table1", *AT_LAPTOP)
-    assert (planned["train"], planned["evaluate"]) == (3, 3)
+    assert (planned["train"], planned["evaluate"]) == (9, 9)  # of three seeds each
 
 
 @pytest.mark.parametrize(
@@ -478,7 +478,7 @@ def test_planning_everything_imports_no_torch_no_timm_no_mmsegmentation_and_need
 def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     """What a cluster's job runs reads its node, and no catalogue."""
     (folder,) = (path.parent for path in (made.path / "runs/template").glob("wide-*/seed0"))
-    path = folder / "nodes" / "laptop" / "trained-0.json"
+    path = folder / "nodes" / "laptop" / "trained-seed0.json"
     papers = made.path / "configs" / "papers"
     papers.rename(papers.with_name("elsewhere"))
     try:
@@ -491,7 +491,7 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
 def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
     """The snakemake within it sees one rule, and reads the nodes of inputs that this makes."""
     runs = tuned.path / HOSTILE / "runs" / "template"
-    (kept,) = runs.glob("kept-*/trained-0-1-2.json")
+    (kept,) = runs.glob("kept-*/trained-seed0.json")
     for node in runs.glob("*/nodes/laptop/trained-*.json"):
         node.unlink()
     kept.unlink()

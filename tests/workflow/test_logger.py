@@ -12,7 +12,7 @@ TRAINING = {
     "event": LogEvent.JOB_INFO,
     "jobid": 7,
     "rule_name": "train",
-    "wildcards": {"paper": "shift", "run": "a_swin_t-cifar10-0123abcd", "seeds": "0-1"},
+    "wildcards": {"paper": "shift", "run": "a_swin_t-cifar10-0123abcd", "seed": "0"},
 }
 
 

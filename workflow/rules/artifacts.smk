@@ -4,7 +4,7 @@ RENDERING = str(RESULTS / "{paper}" / "{artifact}.json")
 TARGET = target_of("{paper}", "{artifact}")
 
 
-for kind, suffixes in RenderingNode.SUFFIXES.items():
+for kind, suffixes in Artifact.SUFFIXES.items():
 
     rule:
         name:

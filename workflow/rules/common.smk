@@ -1,5 +1,6 @@
 # What the rules of nodes share: their file, and what it says of inputs and resources.
 
+from replication.records.record import code_due
 from replication.records.nodes import node_path, read_needs
 
 CATALOG = None  # set by the process that plans (plan.smk)
@@ -26,6 +27,17 @@ def needs(output):
 def need(output, what):
     """A function that gives Snakemake one of them, for the output that wildcards name."""
     return lambda wildcards: needs(output.format(**wildcards))[what]
+
+
+def trained_by(record):
+    """A function that gives Snakemake the code by which a training is due where it changes."""
+
+    def code(wildcards):
+        output = record.format(**wildcards)
+        # A job that a cluster runs is due already.
+        return code_due(CATALOG.node(Path(output))) if CATALOG else needs(output)["code"]
+
+    return code
 
 
 def gpus_by_slurm(output, what):

@@ -1,4 +1,4 @@
-# Measurements: of the trained models of a run, or of what needs no training (variances, parameters,
+# Measurements: of the trained model of a run, or of what needs no training (variances, parameters,
 # FLOPs, throughput).
 
 EVALUATION = str(RUNS / "{paper}" / "{run}" / "measurements" / "{measurement}.json")
@@ -6,7 +6,7 @@ BENCHMARK = str(RUNS / "{paper}" / "measurements" / "{measurement}.json")
 
 
 rule evaluate:
-    """Take one measurement on the trained models of a run."""
+    """Take one measurement on the trained model of a run."""
     input:
         need(EVALUATION, "inputs"),
     output:

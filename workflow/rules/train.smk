@@ -1,24 +1,24 @@
-# Training: one node trains some seeds of one recipe, in turn, and writes its record.
+# Training: one node trains a recipe under one seed, and writes its record.
 # Checkpoints, logs and weights lie beside the record, undeclared: Snakemake deletes the declared
 # outputs of a failed job, and a job that was cut off must find its checkpoints again.
 
-RECORD = str(RUNS / "{paper}" / "{run}" / "trained-{seeds}.json")
+RECORD = str(RUNS / "{paper}" / "{run}" / "trained-seed{seed}.json")
 
 
 rule train:
-    """Train some seeds of a recipe, or go on from their checkpoints."""
+    """Train a recipe under a seed, or go on from its checkpoints."""
     input:
         need(RECORD, "inputs"),
     output:
         RECORD,
     log:
-        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-{seeds}.log"),
+        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-seed{seed}.log"),
     benchmark:
-        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-{seeds}.tsv")
+        str(RUNS / "{paper}" / "{run}" / "logs" / "trained-seed{seed}.tsv")
     wildcard_constraints:
         paper=r"[^/]+",
         run=r"[^/]+-[0-9a-f]{8}",
-        seeds=r"\d+(-\d+)*",
+        seed=r"\d+",
     conda:
         "../../envs/environment.yml"
     threads: need(RECORD, "threads")
@@ -33,6 +33,7 @@ rule train:
         runtime=need(RECORD, "runtime"),
     params:
         identity=need(RECORD, "identity"),
+        code=trained_by(RECORD),
         node=node_file(),
         placed=placed,
         processes=processes_of_node,

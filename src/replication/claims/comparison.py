@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
@@ -30,14 +30,16 @@ from replication.records.record import AGAIN, Record, read_record
 from vitrail.errors import REFUSED, VitrailError, did_you_mean, first_line
 
 if TYPE_CHECKING:
-    from replication.records.nodes import RenderingNode, ShownCell
+    from replication.records.graph import Artifact, Cell
 
 COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
     "explained_by",  # the variant's label where it is "explained", the sentence where "refused"
-    *("scale", "dataset", "device", "recipe_hash", "commit", "measurement", "source"),
+    *("scale", "dataset", "device", "recipe_hash", "commit"),
+    "measurement",  # the SHA-256 of the record of each seed, separated by spaces
+    "source",
     "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
     "by_image",  # of `replication.measures.scores`; empty where single images are not known
@@ -73,7 +75,7 @@ class Summary:
     ci_high: float | None = None
 
 
-def compare(artifact: RenderingNode, measurements: Measured) -> pd.DataFrame:
+def compare(artifact: Artifact, measurements: Measured) -> pd.DataFrame:
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
     `measurements` are records as `read_measurement` gives them, by their paths.
@@ -88,7 +90,7 @@ def compare(artifact: RenderingNode, measurements: Measured) -> pd.DataFrame:
     return cells.astype(dict.fromkeys(NUMBERS, float) | {"n_seeds": int})
 
 
-def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[ShownCell]) -> None:
+def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[Cell]) -> None:
     """Change the verdict on facts that are outside, and exact by a variant (see the module)."""
     place_of = {(cell.row, cell.column): index for index, cell in enumerate(cells)}
     for variant, known in zip(cells, rows, strict=True):
@@ -114,24 +116,45 @@ def read_measurement(path: Path) -> dict[str, Any] | None:
 
 
 def as_measured(record: Record, path: Path) -> dict[str, Any]:
-    """What is shown of a measurement: its outcome, names, seeds, and the record's digest.
+    """What is shown of a measurement: its outcome, name, seed, and the record's digest.
 
     Raises:
-        VitrailError: it is no record of a measurement, or lacks the values of a seed.
+        VitrailError: it is no record of a measurement.
     """
-    node, values = record.node, record.outcome.get("values")
-    if not isinstance(node, MeasurementNode) or not isinstance(values, dict):
+    node = record.node
+    if not isinstance(node, MeasurementNode):
         raise VitrailError(f"{path} is no record of a measurement; {AGAIN}")
-    own = all(isinstance(value, dict) for value in values.values())
-    if not own or {str(seed) for seed in node.seeds} != values.keys():
-        raise VitrailError(f"cannot read {path} (no values of each of its seeds); {AGAIN}")
+    own = node.measurement
     return {
         **record.outcome,
-        "name": node.name,
-        "seeds": list(node.seeds),
-        "recipe_hash": node.recipe.hash if node.recipe else None,
-        "dataset": ", ".join(node.measured_on) or None,
+        "name": own.name,
+        "seed": own.seed,
+        "recipe_hash": own.on.recipe.hash if own.on else None,
+        "dataset": ", ".join(own.measured_on) or None,
         "sha256": record.sha256,
+    }
+
+
+def gather_seeds(records: Iterable[Path], measurements: Measured) -> dict[str, Any] | None:
+    """What is shown of a measurement under all its seeds that were taken; None where none was.
+
+    ``values`` are by seed; commits, devices and digests of several seeds stand beside each other.
+    """
+    found = [measurements[path] for path in records if path in measurements]
+    if not found:
+        return None
+    origins = [each.get("provenance", {}) for each in found]
+
+    def each_once(name: str, separator: str) -> str:
+        return separator.join(dict.fromkeys(filter(None, (own.get(name) for own in origins))))
+
+    return {
+        **{name: found[0].get(name) for name in ("name", "recipe_hash", "dataset")},
+        "values": {str(each["seed"]): each["values"] for each in found},
+        "drawn_by_seed": all(each.get("drawn_by_seed") for each in found),
+        "device": each_once("device", ", ") or None,
+        "commit": each_once("commit", "+") or None,
+        "sha256": " ".join(each["sha256"] for each in found),
     }
 
 
@@ -244,16 +267,16 @@ def decimals_of(value: float) -> int:
     return max(0, len(fraction) - int(power or 0))
 
 
-def rounding_of(cell: ShownCell, value: float) -> float:
+def rounding_of(cell: Cell, value: float) -> float:
     """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
     return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
 
 
-def _decimals(cell: ShownCell, value: float) -> int:
+def _decimals(cell: Cell, value: float) -> int:
     return decimals_of(value) if cell.digits is None else cell.digits
 
 
-def judge(cell: ShownCell, summary: Summary) -> Verdict:
+def judge(cell: Cell, summary: Summary) -> Verdict:
     """Return the verdict on one cell, by the rule that the module opens with."""
     if summary.measured is None:
         return "not_run"
@@ -273,23 +296,22 @@ def judge(cell: ShownCell, summary: Summary) -> Verdict:
     return "exact" if cell.exact else "within"
 
 
-def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) -> dict[str, Any]:
+def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[str, Any]:
     """Return a cell's row of the CSV, without the columns that all rows of an artifact share."""
-    known = measurements.get(cell.measurement) if cell.measurement else None
+    known = gather_seeds(cell.records, measurements)
     numbers = numbers_of(artifact, cell, known) if known else []
     summary = summarize(numbers)
     row = {name: getattr(cell, name) for name in ("row", "column", "metric", "unit")}
     row |= {"by_seed": " ".join(map(repr, numbers)), "explained_by": ""}
     row |= {"verdict": judge(cell, summary), **asdict(summary)}
     if known:
-        row |= {name: known.get(name) for name in ("dataset", "recipe_hash")}
-        row |= {name: known.get("provenance", {}).get(name) for name in ("device", "commit")}
+        row |= {name: known[name] for name in ("dataset", "recipe_hash", "device", "commit")}
         scores = [values.get(cell.key + BY_IMAGE) for values in known["values"].values()]
         row["by_image"] = (
             " ".join(scores) if all(isinstance(score, str) for score in scores) else ""
         )
-        row["measurement"] = known.get("sha256")
-        row["drawn_by_seed"] = "yes" if known.get("drawn_by_seed") else ""
+        row["measurement"] = known["sha256"]
+        row["drawn_by_seed"] = "yes" if known["drawn_by_seed"] else ""
         if summary.measured is None and (why := _refusals(cell, known)):
             row |= {"verdict": "refused", "explained_by": " ".join(why)}
     if cell.printed:
@@ -301,13 +323,13 @@ def _tidy_row(artifact: RenderingNode, cell: ShownCell, measurements: Measured) 
     return row
 
 
-def _refusals(cell: ShownCell, known: Mapping[str, Any]) -> list[str]:
+def _refusals(cell: Cell, known: Mapping[str, Any]) -> list[str]:
     """The sentences with which a measure says that it is not defined for the model."""
     found = (values.get(cell.key + REFUSED) for values in known["values"].values())
     return [*dict.fromkeys(filter(None, found))]
 
 
-def numbers_of(artifact: RenderingNode, cell: ShownCell, known: Mapping[str, Any]) -> list[float]:
+def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
     """The number of a cell under each seed that has one.
 
     Raises:

@@ -46,7 +46,7 @@ from replication.measures.scores import unpack
 if TYPE_CHECKING:
     from replication.config.paper import Printed
     from replication.config.tuning import TuningResult
-    from replication.records.nodes import RenderingNode, ShownCell
+    from replication.records.graph import Artifact, Cell
 
 STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
 WORST_FIRST = ("not tested", "contrary", "undecided", "held")
@@ -102,7 +102,7 @@ class Side(NamedTuple):
 def evaluate(
     claims: Sequence[Claim],
     tables: Tables,
-    artifacts: Mapping[str, RenderingNode],
+    artifacts: Mapping[str, Artifact],
     tuning_results: TuningResults | None = None,
     registered: Mapping[str, str] | None = None,
     started: Mapping[str, str] | None = None,
@@ -163,7 +163,7 @@ def _by_cell(tables: Tables) -> dict[Key, dict[Any, Any]]:
     }
 
 
-def _declared(artifacts: Mapping[str, RenderingNode]) -> dict[Key, ShownCell]:
+def _declared(artifacts: Mapping[str, Artifact]) -> dict[Key, Cell]:
     return {
         (name, cell.row, cell.column): cell
         for name, artifact in artifacts.items()
@@ -174,7 +174,7 @@ def _declared(artifacts: Mapping[str, RenderingNode]) -> dict[Key, ShownCell]:
 def _evaluate(
     claim: Claim,
     measured: Measured,
-    cells: Mapping[Key, ShownCell],
+    cells: Mapping[Key, Cell],
     tuning_results: TuningResults | None,
 ) -> dict[str, Any]:
     common = claim.model_dump(include=COMMON)
@@ -258,7 +258,7 @@ def _of_rows(claim: Claim) -> bool:
 
 
 def _sides(
-    claim: Claim, measured: Measured, cells: Mapping[Key, ShownCell]
+    claim: Claim, measured: Measured, cells: Mapping[Key, Cell]
 ) -> dict[str, tuple[Side | None, Side | None]]:
     """Both sides in each row that the claim speaks of, by the row; None what was not run."""
     left, right = claim.left, claim.right
@@ -283,7 +283,7 @@ def _texts(operands: Sequence[Operand], measured: Measured) -> list[str]:
 
 
 def _correlation(
-    operands: Sequence[Operand], measured: Measured, cells: Mapping[Key, ShownCell]
+    operands: Sequence[Operand], measured: Measured, cells: Mapping[Key, Cell]
 ) -> Side | None:
     """Rank correlations of the first with the difference of the two others, under each seed.
 
@@ -327,7 +327,7 @@ def _spearman(left: np.ndarray, right: np.ndarray) -> float:
 
 
 def _side(
-    operand: Operand | float, row: str, measured: Measured, cells: Mapping[Key, ShownCell]
+    operand: Operand | float, row: str, measured: Measured, cells: Mapping[Key, Cell]
 ) -> Side | None:
     """One side of a claim in a row; None where the cell was not run."""
     if not isinstance(operand, Operand):

@@ -35,7 +35,7 @@ from vitrail.provenance import require_gpu_build
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
-    from replication.plan.graph import Artifact
+    from replication.records.graph import Artifact
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10

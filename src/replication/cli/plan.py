@@ -48,15 +48,14 @@ def plan(
     """
     from replication.pricing.cost import costs_on
     from replication.pricing.estimate import Estimate
-    from replication.report.progress import runs_behind
 
     catalog = open_catalog(scale, runs, results, data)
     artifacts = artifacts_of(catalog, targets)
     name, costs = costs_on(catalog, device)
     extended = catalog.extended()
-    runs_of_all = runs_behind(artifacts_of(extended, targets))
+    runs_of_all = extended.runs_of(*artifacts_of(extended, targets))
     ours = [run for run in runs_of_all if extended.paper(run.paper).is_ours(run.name)]
-    estimate = Estimate(catalog, artifacts, runs_behind(artifacts), costs, ours)
+    estimate = Estimate(catalog, artifacts, catalog.runs_of(*artifacts), costs, ours)
     if as_json:
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))

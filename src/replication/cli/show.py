@@ -61,7 +61,6 @@ def show(
     """
     from replication.report.print_recipe import print_recipe
     from replication.report.print_table import print_artifact, print_runs, record
-    from replication.report.progress import runs_behind
 
     catalog = open_catalog(scale, runs, results)
     if recipe is not None:
@@ -80,4 +79,4 @@ def show(
     for artifact in artifacts:
         print_artifact(artifact, catalog, long)
     if long:
-        print_runs(runs_behind(artifacts))
+        print_runs(catalog.runs_of(*artifacts))

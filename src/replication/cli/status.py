@@ -14,8 +14,8 @@ from vitrail.commands.app import Json, command
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
-    from replication.plan.graph import Artifact
     from replication.publishing.compare import Outcome
+    from replication.records.graph import Artifact
 
 
 @command()
@@ -40,9 +40,7 @@ def status(
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name
-    states = count_states(
-        state_of(run, seed) for run in catalog.runs.values() for seed in run.seeds
-    )
+    states = count_states(map(state_of, catalog.runs.values()))
     found: dict[str, dict[str, Any]] = {}
     for artifact in catalog.artifacts:
         verdicts = Counter(cells_of(artifact, catalog.results)["verdict"])
@@ -119,7 +117,7 @@ def _faults(catalog: Catalog) -> list[str]:
         node = catalog.rendering_node(artifact)
         for path in (*node.inputs, node.output):
             if fault := ledger.fault(path):
-                told.setdefault(fault.output, fault.remedy(node.target, catalog.snakemake))
+                told.setdefault(fault.output, fault.remedy(artifact.target, catalog.snakemake))
     return [*told.values()]
 
 
@@ -144,7 +142,7 @@ def artifact_state(artifact: Artifact, verdicts: Mapping[str, int], catalog: Cat
 
     if is_rendered(artifact, catalog):
         return "partly" if "not_run" in verdicts else "done"
-    begun = any(measurement.path.is_file() for measurement in artifact.measurements)
+    begun = any(path.is_file() for path in artifact.records)
     return "partly" if begun else "missing"
 
 

@@ -37,7 +37,7 @@ def run(
     (a CUDA device, a disk that answers), with 75 while another process trains the same run.
 
     \b
-    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-0-1-2.json
+    vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-seed0.json
     """
     from replication.cluster.exit_status import explained
     from replication.records.nodes import read_node
@@ -64,34 +64,30 @@ def work(node: AnyNode) -> dict[str, Any]:
     if isinstance(node, RenderingNode):
         from replication.report.tables import read_measured, render
 
-        measured = read_measured(node)
-        files = render(node, node.output.parent, measured)
+        measured = read_measured(node.artifact)
+        files = render(node.artifact, node.output.parent, measured)
         return {
             "inputs": {str(path): values["sha256"] for path, values in measured.items()},
             "outputs": {file.name: sha256(file) for file in files},
         }
+    from replication.plan.catalog import load_catalog
     from replication.report.page import write_report
 
-    write_report(node)
+    settings: Any = dict(setting.split("=", 1) for setting in node.config)
+    write_report(node, load_catalog(**settings).said)
     return {"outputs": {file.name: sha256(file) for file in node.files}}
 
 
 def train(node: TrainingNode) -> dict[str, Any]:
-    """Train the seeds of a node in turn; return its outcome."""
-    from replication.images.keeping import Kept
+    """Train the run of a node; return its outcome."""
     from replication.images.opening import opened_once
-    from replication.jobs.run_weights import run_of_seed
+    from replication.jobs.run_weights import training_of
     from replication.training.engine import engine_of
     from replication.training.run_folder import read_finished
 
-    engine = engine_of(node.recipe)
-    kept: Kept = {}
     with opened_once():
-        weights = {seed: engine.train(run_of_seed(node, seed, kept)) for seed in node.seeds}
-    return {
-        "sha256": {str(seed): sha256(file) for seed, file in weights.items()},
-        "facts": {str(seed): read_finished(file.parent) for seed, file in weights.items()},
-    }
+        weights = engine_of(node.run.recipe).train(training_of(node))
+    return {"sha256": sha256(weights), "facts": read_finished(weights.parent)}
 
 
 @command(hidden=True)

@@ -24,7 +24,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from replication.config.settings import snakemake_command
-from replication.records.nodes import AnyNode, MeasurementNode, TrainingNode
+from replication.records.nodes import AnyNode, TrainingNode
 from vitrail.errors import VitrailError, sentence
 from vitrail.files import Locked, atomic_path, lock
 from vitrail.provenance import require_gpu_build
@@ -101,27 +101,15 @@ def written_out(told: str, node: AnyNode | None) -> str:
 
     What trains, measures and draws knows neither target nor settings, and names the command
     ``snakemake TARGET --forcerun RECORD``: here TARGET is what the node makes, with the settings
-    that it was planned with, and RECORD the record that the sentence names, or that of the training
-    whose folder it names.
+    that it was planned with, and RECORD the record that the sentence names.
     """
     if node is None:
         return told
-    for named, record in (*_trained(node), *((path, path) for path in (*node.inputs, node.output))):
-        if re.search(rf"{re.escape(str(named))}\b", told):
-            told = told.replace("RECORD", shlex.quote(str(record)))
+    for path in (*node.inputs, node.output):
+        if re.search(rf"{re.escape(str(path))}\b", told):
+            told = told.replace("RECORD", shlex.quote(str(path)))
     command = snakemake_command(str(node.output), config=node.config)
     return told.replace("snakemake TARGET", command)
-
-
-def _trained(node: AnyNode) -> Iterator[tuple[Path, Path]]:
-    """The folders of seeds that a node trains or reads, with the records of their trainings."""
-    if isinstance(node, TrainingNode):
-        yield from ((node.seed_folder(seed), node.output) for seed in node.seeds)
-        run = node.start
-    else:
-        run = node.run if isinstance(node, MeasurementNode) else None
-    if run is not None:
-        yield from ((run.seed_folder(seed), record) for seed, record in run.records.items())
 
 
 def _note(status: int) -> None:
@@ -149,11 +137,7 @@ def _status(error: Exception, node: AnyNode | None) -> int | None:
         return BAD_MACHINE
     is_rank_zero = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, the one that locks
     if isinstance(node, TrainingNode) and is_rank_zero:
-        return (
-            RUN_LOCKED
-            if any(_is_held(node.seed_folder(seed)) for seed in node.seeds)
-            else USER_ERROR
-        )
+        return RUN_LOCKED if _is_held(node.run.folder) else USER_ERROR
     return USER_ERROR
 
 

@@ -99,7 +99,6 @@ class RunSettings(Strict):
     seeds: PositiveInt = Field(
         1, description="runs of each recipe, seeded by one number after the other"
     )
-    seeds_per_training: PositiveInt = Field(1, description="runs that one training does in turn")
     validate_every: PositiveInt | None = Field(
         None,
         description="epochs between validations of a classifier or a segmenter in training; they "

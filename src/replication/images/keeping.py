@@ -86,7 +86,7 @@ class ImageSteps:
 class KeptSamples(TrainingSamples):
     """`TrainingSamples` of a dataset that draws nothing itself.
 
-    `kept` is filled in, unless the dataset is too large (`KEPT_BYTES`); seeds can share it.
+    `kept` is filled in, unless the dataset is too large (`KEPT_BYTES`).
     """
 
     def __init__(
@@ -95,12 +95,11 @@ class KeptSamples(TrainingSamples):
         transform: Transform,
         seed: int,
         repeats: int = 1,
-        kept: Kept | None = None,
     ) -> None:
         super().__init__(dataset, transform, seed, repeats)
         fixed, drawn = split(transform)
         self.fixed, self.drawn, self.draws = ImageSteps(fixed), ImageSteps(drawn), bool(drawn)
-        self.kept: Kept = {} if kept is None else kept
+        self.kept: Kept = {}
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
         """As `TrainingSamples`."""

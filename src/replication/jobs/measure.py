@@ -1,4 +1,4 @@
-"""Taking a measurement: its function on each seed's trained model, on a recipe, or on nothing."""
+"""Taking a measurement: its function on a trained model, on a recipe, or on nothing."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from replication.images.opening import opened_once, splits_by_seed
 from replication.jobs.run_weights import require_own_weights
 from replication.measures.kept import keeping
 from replication.plan.code_digest import measurement_code
+from replication.records.graph import Measurement
 from replication.records.nodes import MeasurementNode
 from replication.training.engine import builder_of
 from replication.training.model import load_weights
@@ -27,45 +28,43 @@ ON = {Described.__name__: "recipe", Trained.__name__: "run"}
 
 
 def take(node: MeasurementNode) -> dict[str, Any]:
-    """Take a measurement on all its seeds; return the outcome of its node.
+    """Take a measurement; return the outcome of its node.
 
     If an earlier attempt was killed, continue from the rows that it stored beside the weights, and
     use features that other measurements stored there.
 
     Returns:
-        ``values`` of each seed; ``drawn_by_seed``, whether each seed was judged on images of its
-        own; the digest of the ``code``; the SHA-256 of the ``weights`` of each seed; and
-        ``provenance``: where and when.
+        ``values``; ``drawn_by_seed``, whether each seed is judged on images of its own; the digest
+        of the ``code``; of a trained model the SHA-256 of the ``weights``; and ``provenance``:
+        where and when.
 
     Raises:
         VitrailError: the node's device is not there, the function does not exist, or a run is not
             trained or not as its record says.
     """
-    torch_device(node.device)
-    function = import_function(node.function, "artifacts.yaml")
-    for info in node.reads:
+    own = node.measurement
+    torch_device(own.device)
+    function = import_function(own.function, "artifacts.yaml")
+    for info in own.reads:
         check_layout(info, node.data_root)
     without_tf32()
     # Before measuring: files may change meanwhile.
-    origin = provenance(node.device, commit=node.commit)
-    code = measurement_code(node.function, node.args, node.recipe, node.reads).digest
+    origin = provenance(own.device, commit=node.commit)
+    recipe = own.on.recipe if own.on else None
+    code = measurement_code(own.function, own.args, recipe, own.reads).digest
     start = time.monotonic()
-    values, weights = {}, {}
     with opened_once(), keeping(_kept_under(node, code)):
-        for seed in node.seeds:
-            given = subject(node, seed)
-            _require_wanted(function, given, node)
-            values[str(seed)] = dict(function(given, **node.args))
-            if node.run is not None:
-                trained = require_own_weights(node.run, seed)
-                weights[str(seed)] = trained.outcome["sha256"][str(seed)]
-    measured = node.datasets or node.reads[:1]
+        given = subject(node)
+        _require_wanted(function, given, own)
+        values = dict(function(given, **own.args))
+        weights = {"weights": require_own_weights(own.run).outcome["sha256"]} if own.run else {}
+    measured = own.datasets or own.reads[:1]
     drawn = bool(measured) and all(map(splits_by_seed, measured))
     return {
         "values": values,
         "drawn_by_seed": drawn,
         "code": code,
-        "weights": weights,
+        **weights,
         "provenance": {**origin, "wall_seconds": round(time.monotonic() - start, 3)},
     }
 
@@ -77,7 +76,7 @@ def _kept_under(node: MeasurementNode, code: str) -> str:
     return short_hash([decided, code])
 
 
-def _require_wanted(function: Callable[..., Any], given: Context, node: MeasurementNode) -> None:
+def _require_wanted(function: Callable[..., Any], given: Context, own: Measurement) -> None:
     """Refuse to hand a recipe to a function that is written for a trained model, and the like.
 
     A function that names no kind of recipe measures what is trained over epochs by timm's parts.
@@ -88,34 +87,35 @@ def _require_wanted(function: Callable[..., Any], given: Context, node: Measurem
         return
     if wanted not in {parent.__name__ for parent in type(given).__mro__}:
         raise VitrailError(
-            f"{node.function} takes a {wanted} and measure '{node.name}' gives it a "
+            f"{own.function} takes a {wanted} and measure '{own.name}' gives it a "
             f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
         )
     recipe = getattr(given, "recipe", None)
     wanted = kind or EpochTraining.__name__
     if wanted not in {parent.__name__ for parent in type(recipe).__mro__}:
         raise VitrailError(
-            f"{node.function} measures a {wanted} and '{node.name}' is taken on a "
+            f"{own.function} measures a {wanted} and '{own.name}' is taken on a "
             f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 
-def subject(node: MeasurementNode, seed: int) -> Context:
-    """What the function is given: a trained model of one seed, a recipe, or only where it runs.
+def subject(node: MeasurementNode) -> Context:
+    """What the function is given: a trained model, a recipe, or only where it runs.
 
     Raises:
         VitrailError: the run is not trained, or its weights are not those that it was trained to.
     """
-    where = (node.device, node.data_root, seed)
-    context = Context(*where, workers=node.workers, datasets=node.datasets)
-    if node.recipe is None or node.dataset is None:
+    own = node.measurement
+    where = (own.device, node.data_root, own.seed)
+    context = Context(*where, workers=node.workers, datasets=own.datasets)
+    if own.on is None:
         return context
-    described = Described(**vars(context), recipe=node.recipe, info=node.dataset)
-    if node.run is None:
+    recipe, dataset = own.on.recipe, own.on.dataset
+    described = Described(**vars(context), recipe=recipe, info=dataset)
+    if own.run is None:
         return described
-    model = builder_of(node.recipe).build_model(node.recipe, node.dataset.classes)
-    load_weights(model, node.run.weights(seed), node.recipe)
-    facts = require_own_weights(node.run, seed).outcome["facts"][str(seed)]
+    model = builder_of(recipe).build_model(recipe, dataset.classes)
+    load_weights(model, own.run.weights, recipe)
+    facts = require_own_weights(own.run).outcome["facts"]
     model = model.to(context.device).eval()
-    folder = node.run.seed_folder(seed)
-    return Trained(**vars(described), model=model, folder=folder, facts=facts)
+    return Trained(**vars(described), model=model, folder=own.run.folder, facts=facts)

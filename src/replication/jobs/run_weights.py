@@ -13,61 +13,61 @@ from vitrail.files import sha256
 
 if TYPE_CHECKING:
     from replication.config.recipe_types import AnyRecipe
-    from replication.images.keeping import Kept
-    from replication.records.nodes import TrainedRun, TrainingNode
+    from replication.records.graph import Run
+    from replication.records.nodes import TrainingNode
 
 
-def starting_weights(start: TrainedRun, seed: int) -> Path:
-    """Find the weights of a seed of the run that a training starts from.
+def starting_weights(source: Run) -> Path:
+    """Find the weights of the run that a training starts from.
 
     Raises VitrailError if that run is not trained, or its weights are not its own.
     """
-    weights = start.weights(seed)
-    require_recipe(weights, start.recipe_hash)
-    require_own_weights(start, seed)
-    return weights
+    require_recipe(source.weights, source.recipe.hash)
+    require_own_weights(source)
+    return source.weights
 
 
-def run_of_seed(node: TrainingNode, seed: int, kept: Kept) -> TrainingRun[AnyRecipe]:
-    """The run of one seed, which starts where the node says; its seeds share `kept`.
+def training_of(node: TrainingNode) -> TrainingRun[AnyRecipe]:
+    """What the engine is given to do a node, which starts where the node says.
 
     Raises:
         VitrailError: the run that it starts from is not trained, or its weights are not its own.
     """
+    run = node.run
     return TrainingRun(
-        recipe=node.recipe,
-        seed=seed,
-        folder=node.seed_folder(seed),
-        dataset=node.dataset,
+        recipe=run.recipe,
+        seed=run.seed,
+        folder=run.folder,
+        dataset=run.dataset,
         data_root=node.data_root,
         device=node.device,
         workers=node.workers,
         checkpoint_seconds=node.checkpoint_seconds,
-        initial=node.published or (starting_weights(node.start, seed) if node.start else None),
+        initial=node.published or (starting_weights(run.source) if run.source else None),
         retrain=node.retrain,
         validate_every=node.validate_every,
         commit=node.commit,
-        kept=kept,
     )
 
 
-def require_own_weights(run: TrainedRun, seed: int) -> Record:
+def require_own_weights(run: Run) -> Record:
     """Refuse weights of another seed, or others than the run's record names; return that record.
 
     Raises:
         VitrailError: the weights or their record are missing, damaged or others.
     """
-    weights, path = run.weights(seed), run.records[seed]
     remedy = (
-        f"delete {weights.parent} and run snakemake TARGET --forcerun {path} to train seed {seed} "
-        "again"
+        f"delete {run.folder} and run snakemake TARGET --forcerun {run.record} to train seed "
+        f"{run.seed} again"
     )
-    owner = weights_owner(weights).get("seed")
-    if owner != seed:
-        raise VitrailError(f"{weights} holds weights of seed {owner}, not of seed {seed}; {remedy}")
-    record = require_record(path)
-    if record.outcome["sha256"].get(str(seed)) != sha256(weights):
+    owner = weights_owner(run.weights).get("seed")
+    if owner != run.seed:
         raise VitrailError(
-            f"{weights} has not the SHA-256 of the weights that {path} names; {remedy}"
+            f"{run.weights} holds weights of seed {owner}, not of seed {run.seed}; {remedy}"
+        )
+    record = require_record(run.record)
+    if record.outcome["sha256"] != sha256(run.weights):
+        raise VitrailError(
+            f"{run.weights} has not the SHA-256 of the weights that {run.record} names; {remedy}"
         )
     return record

@@ -7,13 +7,13 @@ graph stays fast, and knows no paper, dataset or scale by name.
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
 import re
-from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections import ChainMap, defaultdict
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +21,7 @@ from replication.config.datasets import find, load_registry
 from replication.config.paper import (
     ArtifactSpec,
     CellSpec,
+    MeasureSpec,
     PaperInfo,
     Printed,
     ShownColumn,
@@ -49,36 +50,41 @@ from replication.plan.code_digest import (
     require_function,
     training_code,
 )
-from replication.plan.graph import (
-    Artifact,
-    Cell,
-    Measurement,
-    Run,
-    Target,
-    trained_run,
-    with_sources,
-)
 from replication.plan.module_digest import file_of
 from replication.plan.preregistration import digests_of, registered
 from replication.plan.resolve import PaperAtScale
+from replication.plan.resources import require_devices, resources_of, trains
 from replication.plan.search_table import SEARCH, Score, search_table, trial_scores
+from replication.records.graph import (
+    Artifact,
+    Cell,
+    Measurement,
+    Report,
+    ReportedPaper,
+    Run,
+    target_of,
+    with_sources,
+)
 from replication.records.nodes import (
     AnyNode,
     MeasurementNode,
     RenderingNode,
-    ReportedPaper,
     ReportNode,
-    ShownCell,
     TrainingNode,
     report_files,
-    target_of,
 )
 from vitrail.errors import VitrailError, did_you_mean, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head
 
-# What runs on the CPU at a scale of GPUs takes at most so much memory, and what runs on a GPU at a
-# scale of CPUs at least so much. A training of no steps copies weights, in so many minutes.
-SMALL_MEM_MB, COPYING_MINUTES = 16000, 60
+
+@dataclass(frozen=True)
+class Target:
+    """What one may ask Snakemake for by name."""
+
+    name: str
+    caption: str
+    files: tuple[Path, ...]
+    artifacts: tuple[Artifact, ...]
 
 
 class Paper(PaperAtScale):
@@ -87,6 +93,8 @@ class Paper(PaperAtScale):
     def __init__(self, folder: Path, catalog: Catalog) -> None:
         self.name = folder.name
         self._runs_root = catalog.runs_root
+        self.label, self.config = catalog.settings.label, catalog.config()
+        self.measured: dict[Path, Measurement] = {}
         self.info = load(PaperInfo, folder / "paper.yaml")
         rehearsed = catalog.settings.fast_dev_run
         super().__init__(folder, catalog.scale, catalog.datasets, catalog.root, rehearsed)
@@ -142,112 +150,141 @@ class Paper(PaperAtScale):
         if not self.searches.groups:
             return None
         return {
-            run.recipe.hash: result
-            for name, run in self._runs.items()
+            runs[0].recipe.hash: result
+            for name, runs in self._runs.items()
             if (result := self.tuning_result(name))
         }
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
         """What decides each empirical claim at this scale."""
-        return digests_of(self.claims, self.artifacts)
+        return digests_of(self.claims, self.artifacts, self.measurements_of)
 
     @property
     def registered(self) -> dict[str, str] | None:
         """When the claims were registered that are as they were then; None if none was."""
         return registered(self.folder, self.scale.name, self.digests)
 
-    def run(self, name: str) -> Run:
-        """The run of a recipe; raises VitrailError if it is unknown, or a recipe is not valid."""
+    def runs(self, name: str) -> tuple[Run, ...]:
+        """The runs of a recipe, one for each seed.
+
+        Raises VitrailError where there is no such recipe, or one is not valid.
+        """
         self.require(name)
         return self._runs[name]
 
-    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def run(self, name: str) -> Run:
+        """The run of a recipe under its first seed; errors as `runs`."""
+        return self.runs(name)[0]
+
     def measurement(self, name: str, recipe: str | None) -> Measurement:
-        """Resolve a measure at this scale, on a run or a recipe if it measures one.
+        """A measurement under its first seed; errors as `measurements`."""
+        return self.measurements(name, recipe)[0]
+
+    def measurements_of(self, records: Iterable[Path]) -> tuple[Measurement, ...]:
+        """The measurements of some records, as cells of artifacts name them."""
+        return tuple(map(self.measured.__getitem__, records))
+
+    @functools.cache  # noqa: B019 - a catalogue lives as long as the process
+    def measurements(self, name: str, recipe: str | None) -> tuple[Measurement, ...]:
+        """Resolve a measure at this scale, on runs or a recipe if it measures one, for each seed.
 
         Raises VitrailError where the measure is unknown, or a recipe is missing or out of place.
         """
         where = str(self.artifacts_path)
         require_known(f"{where}: measure", name, self.artifacts_file.measures)
-        printed, spec = self.artifacts_file.measures[name], self.measure(name)
+        spec = self.measure(name)
         if (spec.on is None) != (recipe is None):
             rule = "needs a recipe; name one" if recipe is None else "takes no recipe; remove it"
             raise VitrailError(f"{where}: measure '{name}' {rule}")
-        on = None
-        if recipe is not None:
-            described_only = spec.on == "paper"
-            on = self._as_run(recipe, self.printed(recipe)) if described_only else self.run(recipe)
-        run, described = (on, None) if spec.on == "run" else (None, on)
-        first = self.scale.first_seed if run else 0
-        several = tuple(range(first, first + (spec.seeds or 1)))
-        seeds = run.seeds if run and not spec.seeds else several
-        if run and not set(seeds) <= set(run.seeds):
-            raise VitrailError(
-                f"{where}: measure '{name}' wants {len(seeds)} seeds and recipe '{run.name}' has "
-                f"{len(run.seeds)} at scale '{self.scale.name}'; give both as many"
-            )
         decided: dict[str, Any] = {
             "args": spec.args,
-            "seeds": seeds,
             "device": "cpu" if spec.device == "cpu" else self.scale.device,
             "datasets": tuple(self.stand_ins.get(dataset, dataset) for dataset in spec.datasets),
         }
-        folder = run.folder if run else self._runs_root / self.name
-        subject = f"{name}-{described.folder.name}" if described else name
-        return Measurement(
-            paper=self.name,
-            name=name,
-            function=spec.function,
-            run=run,
-            described=described,
-            path=folder / "measurements" / f"{subject}-{short_hash(decided)}.json",
-            as_printed=(spec.args, decided["datasets"]) == (printed.args, printed.datasets),
-            **decided,
+        made = tuple(
+            Measurement(
+                paper=self.name,
+                name=name,
+                function=spec.function,
+                args=spec.args,
+                seed=seed,
+                device=decided["device"],
+                datasets=tuple(find(dataset, self.datasets) for dataset in decided["datasets"]),
+                path=folder / "measurements" / f"{subject}-seed{seed}-{short_hash(decided)}.json",
+                run=run,
+                described=described,
+            )
+            for seed, run, described, folder, subject in self._subjects(name, spec, recipe)
         )
+        self.measured |= {measurement.path: measurement for measurement in made}
+        return made
+
+    def _subjects(
+        self, name: str, spec: MeasureSpec, recipe: str | None
+    ) -> Iterator[tuple[int, Run | None, Run | None, Path, str]]:
+        """What a measure is taken on: seed, run, described run, folder and name of its records."""
+        root = self._runs_root / self.name
+        if spec.on == "run" and recipe is not None:
+            runs = self.runs(recipe)
+            if spec.seeds and spec.seeds > len(runs):
+                raise VitrailError(
+                    f"{self.artifacts_path}: measure '{name}' wants {spec.seeds} seeds and recipe "
+                    f"'{runs[0].name}' has {len(runs)} at scale '{self.scale.name}'; give both as "
+                    "many"
+                )
+            for run in runs[: spec.seeds]:
+                yield run.seed, run, None, run.home, name
+            return
+        described = None
+        if recipe is not None:
+            printed = spec.on == "paper"
+            first = self._as_run(recipe, self.printed(recipe)) if printed else self.run(recipe)
+            described, name = first, f"{name}-{first.home.name}"
+        for seed in range(spec.seeds or 1):
+            yield seed, None, described, root, name
 
     @functools.cached_property
-    def _runs(self) -> dict[str, Run]:
-        """The run of every recipe, the same for those that come out equal."""
-        runs: dict[str, Run] = {}
-        shared: dict[tuple[str, tuple[int, ...]], Run] = {}
+    def _runs(self) -> dict[str, tuple[Run, ...]]:
+        """The runs of every recipe, the same for those that come out equal."""
+        runs: dict[str, tuple[Run, ...]] = {}
+        shared: dict[tuple[str, int], tuple[Run, ...]] = {}
         # Sources come first. Equal recipes have as many, so among them the file's order is kept.
         for name in sorted(self.recipes, key=lambda name: len(self.sources(name))):
-            run = self._run(
-                name, next((runs[source_name] for source_name in self.sources(name)), None)
+            made = self._runs_of(
+                name, next((runs[source_name] for source_name in self.sources(name)), ())
             )
-            runs[name] = shared.setdefault((run.recipe.canonical_json(), run.seeds), run)
+            runs[name] = shared.setdefault((made[0].recipe.canonical_json(), len(made)), made)
         return runs
 
-    def _run(self, name: str, source: Run | None) -> Run:
-        recipe, wanted = self.recipe(name), self.run_settings(name)
-        if source and wanted.seeds > len(source.seeds):
-            raise VitrailError(
-                f"{self.recipes_path}: recipe '{name}' has {wanted.seeds} seeds at scale "
-                f"'{self.scale.name}', and '{source.folder.name}', whose weights it "
-                f"starts from, has {len(source.seeds)}; give it no more"
-            )
-        if source:
-            model = recipe.model.model_copy(update={"weights_from": source.folder.name})
+    def _runs_of(self, name: str, sources: tuple[Run, ...]) -> tuple[Run, ...]:
+        recipe, seeds = self.recipe(name), self.run_settings(name).seeds
+        if sources:
+            start = sources[0].home.name
+            if seeds > len(sources):
+                raise VitrailError(
+                    f"{self.recipes_path}: recipe '{name}' has {seeds} seeds at scale "
+                    f"'{self.scale.name}', and '{start}', whose weights it starts from, has "
+                    f"{len(sources)}; give it no more"
+                )
+            model = recipe.model.model_copy(update={"weights_from": start})
             recipe = recipe.model_copy(update={"model": model})
-        return self._as_run(name, recipe, wanted.seeds, wanted.seeds_per_training, source)
+        return tuple(
+            self._as_run(name, recipe, number, sources[number] if sources else None)
+            for number in range(seeds)
+        )
 
     def _as_run(
-        self,
-        name: str,
-        recipe: AnyRecipe,
-        seeds: int = 1,
-        seeds_per_training: int = 1,
-        source: Run | None = None,
+        self, name: str, recipe: AnyRecipe, number: int = 0, source: Run | None = None
     ) -> Run:
+        """The run of a recipe under the seed of this number, counted from 0."""
         return Run(
             paper=self.name,
             name=name,
             recipe=recipe,
-            info=find(recipe.data.dataset, self.datasets).of_part(recipe.data.part),
-            seeds=tuple(range(self.scale.first_seed, self.scale.first_seed + seeds)),
-            seeds_per_training=seeds_per_training,
-            folder=self._runs_root / self.name / f"{name}-{recipe.hash}",
+            dataset=find(recipe.data.dataset, self.datasets).of_part(recipe.data.part),
+            seed=self.scale.first_seed + number,
+            home=self._runs_root / self.name / f"{name}-{recipe.hash}",
             source=source,
         )
 
@@ -262,10 +299,12 @@ class Paper(PaperAtScale):
         made = {
             place: self._cell(cell, *place, printed.get(place)) for place, cell in specs.items()
         }
-        shared = _one_training((specs[place].recipe, cell) for place, cell in made.items())
+        shared = self._one_training((specs[place].recipe, cell) for place, cell in made.items())
         variants = spec.variants
         cells = tuple(
-            dataclasses.replace(cell, one_training=place in shared, variant_of=variants.get(place))
+            cell.model_copy(
+                update={"one_training": place in shared, "variant_of": variants.get(place)}
+            )
             for place, cell in made.items()
         )
         if stray := printed.keys() - {(cell.row, cell.column) for cell in cells}:
@@ -273,9 +312,12 @@ class Paper(PaperAtScale):
                 f"{reference / name}.csv: the cell {sorted(stray)[0]} is not in artifacts.yaml; "
                 "give both the same labels"
             )
-        measured = [cell.measurement for cell in cells if cell.measurement is not None]
-        same = ("kind", "title", "source", "row_header", "columns", "draw", "digits", "collection")
+        shown = tuple(dict.fromkeys(cell.records for cell in cells if cell.records))
+        measured = [first for seeds in shown for first in self.measurements_of(seeds[:1])]
+        same = ("kind", "title", "source", "row_header", "draw", "digits", "collection")
         return Artifact(
+            scale=self.label,
+            config=self.config,
             paper=self.name,
             name=name,
             caption=" ".join(spec.caption.split()),
@@ -288,8 +330,11 @@ class Paper(PaperAtScale):
                 ]
             ),
             rows=tuple(row.full_label for row in spec.rows),
+            columns=tuple(
+                ShownColumn(label=column.label, group=column.group) for column in spec.columns
+            ),
             cells=cells,
-            measurements=tuple(dict.fromkeys(measured)),
+            measurements=shown,
             stand_ins=self._stand_ins_in(measured),
             **{field: getattr(spec, field) for field in same},
         )
@@ -300,8 +345,8 @@ class Paper(PaperAtScale):
             name
             for measurement in measurements
             for name in (
-                *measurement.datasets,
-                *([measurement.on.info.name] if measurement.on else []),
+                *(info.name for info in measurement.datasets),
+                *([measurement.on.dataset.name] if measurement.on else []),
             )
         }
         return {here: names for here, names in self.names_replaced.items() if here in read}
@@ -341,21 +386,45 @@ class Paper(PaperAtScale):
             or (spec.recipe and self.without(spec.recipe))
             or self.lacking(spec.measure, spec.recipe)
         )
-        measurement = None if missing else self.measurement(spec.measure, spec.recipe)
+        measured = () if missing else self.measurements(spec.measure, spec.recipe)
         comparable = False
-        if measurement and spec.comparable and not spec.hardware and measurement.as_printed:
-            of_paper = self.artifacts_file.measures[measurement.name].on == "paper"
+        if measured and spec.comparable and not spec.hardware and self._as_printed(measured[0]):
+            of_paper = self.artifacts_file.measures[measured[0].name].on == "paper"
             comparable = spec.recipe is None or of_paper or self.as_printed(spec.recipe)
         same = ("metric", "unit", "key", "digits", "exact")
         return Cell(
             row=row,
             column=column,
-            measurement=measurement,
+            records=tuple(measurement.path for measurement in measured),
             comparable=comparable,
             of_hardware=spec.hardware,
             printed=printed,
             **{field: getattr(spec, field) for field in same},
         )
+
+    def _as_printed(self, measurement: Measurement) -> bool:
+        """Whether arguments and datasets of a measurement are the paper's own."""
+        printed = self.artifacts_file.measures[measurement.name]
+        names = tuple(info.name for info in measurement.datasets)
+        return (measurement.args, names) == (printed.args, printed.datasets)
+
+    def _one_training(self, cells: Iterable[tuple[str | None, Cell]]) -> set[tuple[str, str]]:
+        """The places of cells, given with their recipes, that show one quantity of a run in a row.
+
+        Their recipes and measurements differ: a copy of a measurement is told as such.
+        """
+        found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
+        for recipe, cell in cells:
+            for measurement in self.measurements_of(cell.records[:1]):
+                if measurement.run:
+                    found[measurement.run.home, cell.row, cell.metric].append((recipe, cell))
+        return {
+            (cell.row, cell.column)
+            for alike in found.values()
+            if len({recipe for recipe, _ in alike}) > 1
+            and len({other.records for _, other in alike}) > 1
+            for _, cell in alike
+        }
 
 
 class Catalog:
@@ -435,8 +504,7 @@ class Catalog:
 
     def files(self, artifact: Artifact) -> tuple[Path, ...]:
         """Where an artifact is rendered to."""
-        stem = self.results / artifact.paper / artifact.name
-        return tuple(stem.with_name(stem.name + suffix) for suffix in artifact.suffixes)
+        return artifact.files_in(self.results / artifact.paper)
 
     def place_of(self, target: Target) -> str:
         """Where to look for what a target has made: its page, or the folder of several."""
@@ -447,19 +515,39 @@ class Catalog:
 
     @functools.cached_property
     def runs(self) -> dict[Path, Run]:
-        """The runs behind all artifacts of this scale, by folder."""
-        return {run.folder: run for artifact in self.artifacts for run in artifact.runs}
+        """The runs behind all artifacts of this scale, by the records of their trainings."""
+        return {run.record: run for run in self.runs_of(*self.artifacts)}
 
     @functools.cached_property
     def measurements(self) -> dict[Path, Measurement]:
-        """The measurements behind all artifacts and searches of this scale, by path."""
-        return {m.path: m for artifact in self.everything for m in artifact.measurements}
+        """The measurements behind all artifacts and searches of this scale, by their records."""
+        return {measured.path: measured for measured in self.measurements_of(*self.everything)}
+
+    def measurements_of(self, *shown: Artifact | Cell) -> tuple[Measurement, ...]:
+        """The measurements that artifacts of this scale, or cells of them, show, each once."""
+        records = dict.fromkeys(path for each in shown for path in each.records)
+        return tuple(self._measured[path] for path in records)
 
     @functools.cached_property
-    def trainings(self) -> dict[Path, tuple[Run, tuple[int, ...]]]:
-        """The trainings behind all artifacts and searches, by record: a run, and its seeds."""
-        runs = with_sources(run for artifact in self.everything for run in artifact.runs)
-        return {run.record(seeds): (run, seeds) for run in runs for seeds in run.trainings}
+    def _measured(self) -> Mapping[Path, Measurement]:
+        """The measurements of all papers by their records."""
+        for _ in self.everything:  # each adds its own to its paper's
+            pass
+        return ChainMap(*(paper.measured for paper in self.papers.values()))
+
+    def measurement_of(self, cell: Cell) -> Measurement | None:
+        """The measurement of a cell under its first seed; None where nothing is measured."""
+        return self._measured[cell.records[0]] if cell.records else None
+
+    def runs_of(self, *shown: Artifact | Cell) -> tuple[Run, ...]:
+        """The runs that must be trained for the measurements of artifacts or cells, each once."""
+        measured = self.measurements_of(*shown)
+        return with_sources(measurement.run for measurement in measured if measurement.run)
+
+    @functools.cached_property
+    def trainings(self) -> dict[Path, Run]:
+        """The runs behind all artifacts and searches of this scale, by their records."""
+        return {run.record: run for run in self.runs_of(*self.everything)}
 
     @functools.cached_property
     def records(self) -> frozenset[Path]:
@@ -479,7 +567,7 @@ class Catalog:
         if output == self.report:
             return self.report_node
         if output in self.trainings:
-            return self.training_node(*self.trainings[output])
+            return self.training_node(self.trainings[output])
         raise VitrailError(
             f"{output} belongs to no recipe and no artifact at scale '{self.scale.name}'; "
             f"ask for a target ({self.snakemake('--list-target-rules')})"
@@ -495,38 +583,13 @@ class Catalog:
         return self.results / artifact.paper / f"{artifact.name}.json"
 
     def resources(self, of: Run | Measurement) -> Resources:
-        """What the training of a run, or a measurement, asks for.
-
-        What runs on the CPU at a scale of GPUs (what a measure or --config device=cpu says, and a
-        training of no steps, which only copies weights) has no GPU, nor the memory of what has one.
-        What runs on a GPU at a scale of CPUs has one.
-        """
+        """What the training of a run, or a measurement, asks for."""
         run = of if isinstance(of, Run) else of.on
         settings = self.paper(of.paper).run_settings(run.name if run else None)
-        if isinstance(of, Run):
-            asked, device = settings.resources_of("train"), self._training_device(of)
-        else:
-            asked, device = settings.resources_of("evaluate" if of.run else "benchmark"), of.device
-        update: dict[str, int] = {}
-        if device == "cpu" and asked.gpus:
-            mem_mb = min(SMALL_MEM_MB, asked.mem_mb)
-            update = {"nodes": 1, "gpus": 0, "threads": 1, "mem_mb": mem_mb}
-        elif device != "cpu" and not asked.gpus:
-            update = {"gpus": 1, "mem_mb": max(SMALL_MEM_MB, asked.mem_mb)}
-        if isinstance(of, Run) and not of.recipe.steps(of.info.train_images):
-            update["runtime"] = min(COPYING_MINUTES, asked.runtime)
-        return asked.model_copy(update=update)
+        return resources_of(of, settings, self.scale.device)
 
-    def _training_device(self, run: Run) -> str:
-        """The scale's; but a training of no epochs only copies weights, without a GPU."""
-        return self.scale.device if run.recipe.steps(run.info.train_images) else "cpu"
-
-    def training_node(self, run: Run, seeds: tuple[int, ...]) -> TrainingNode:
-        """The node that trains some seeds of a run.
-
-        The code counts in its identity as it was when the run was trained, for trainings are not
-        repeated because code has changed, unless `retrain` asks for it. Then the engine finds
-        which of its seeds the present code has trained: its record may be gone.
+    def training_node(self, run: Run) -> TrainingNode:
+        """The node that trains a run.
 
         Raises:
             VitrailError: the devices that it asks for cannot share its steps equally.
@@ -534,77 +597,52 @@ class Catalog:
         self._require_devices(run)
         published = run.recipe.model.published
         weights = self.weights_of(published) if published else None
-        settings = self.paper(run.paper).run_settings(run.name)
-        start = trained_run(run.source) if run.source else None
-        inputs = [self.receipt_of(run.recipe.data.dataset), *([weights] if weights else [])]
-        if start:
-            inputs += [start.records[seed] for seed in seeds]
-        retrain = self.settings.retrain == "changed"
+        inputs = [self.receipt_of(run.dataset.name), *([weights] if weights else [])]
+        inputs += [run.source.record] if run.source else []
+        code = training_code(run.recipe, run.dataset)
         return TrainingNode(
-            **self._common(run, run.record(seeds), inputs),
-            **self._where,
-            code=run.code if retrain else run.planned_code(seeds),
-            commit=self.commit(training_code(run.recipe, run.info)),
-            device=self._training_device(run),
-            recipe=run.recipe,
-            dataset=run.info,
-            data=run.data[:-1],
-            seeds=seeds,
+            **self._common(run, run.record, inputs, code),
+            run=run,
+            device=self.scale.device if trains(run) else "cpu",
             checkpoint_seconds=60 * self.scale.checkpoint_minutes,
             published=weights,
-            start=start,
-            retrain=retrain,
-            validate_every=settings.validate_every,
+            retrain=self.settings.retrain == "changed",
+            validate_every=self.paper(run.paper).run_settings(run.name).validate_every,
         )
 
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:
         """The node that takes a measurement."""
-        run, on = measurement.run, measurement.on
-        named = tuple(find(name, self.datasets) for name in measurement.datasets)
-        read = {*measurement.datasets, *([run.recipe.data.dataset] if run else [])}
-        records = run.records_of(measurement.seeds) if run else ()
-        inputs = (*records, *map(self.receipt_of, sorted(read)))
-        recipe, info = (on.recipe, on.info) if on else (None, None)
-        same = ("function", "args", "seeds", "device")
-        opened = (*([run.info] if run else []), *named)
-        code = measurement_code(measurement.function, measurement.args, recipe, opened)
+        read = sorted({info.name for info in measurement.reads})
+        records = (measurement.run.record,) if measurement.run else ()
+        recipe = measurement.on.recipe if measurement.on else None
+        code = measurement_code(measurement.function, measurement.args, recipe, measurement.reads)
+        inputs = (*records, *map(self.receipt_of, read))
         return MeasurementNode(
-            **self._common(measurement, measurement.path, inputs),
-            **self._where,
-            code=code.digest,
-            commit=self.commit(code),
-            recipe=recipe,
-            recipe_name=on.name if on else None,
-            dataset=info,
-            data=on.data[:-1] if on else [],
-            datasets=named,
-            run=trained_run(run) if run else None,
-            **{name: getattr(measurement, name) for name in same},
+            **self._common(measurement, measurement.path, inputs, code), measurement=measurement
         )
 
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
         """The node that renders an artifact."""
-        measurements = tuple(measurement.path for measurement in artifact.measurements)
         code = rendering_code(artifact.draw)
-        same = ("title", "caption", "source", "note", "row_header", "rows", "draw")
         return RenderingNode(
             scale=self.settings.label,
-            paper=artifact.paper,
-            name=artifact.name,
-            config=self._config(),
+            config=self.config(),
             output=self.rendering(artifact),
-            inputs=measurements,
+            inputs=artifact.records,
             code=code.digest,
             commit=self.commit(code),
-            shape=artifact.kind,
-            columns=tuple(
-                ShownColumn(label=column.label, group=column.group) for column in artifact.columns
-            ),
-            cells=tuple(map(_shown, artifact.cells)),
-            measurements=measurements,
-            digits=artifact.digits,
-            stand_ins=artifact.stand_ins,
-            **{name: getattr(artifact, name) for name in same},
+            artifact=artifact,
+        )
+
+    @functools.cached_property
+    def said(self) -> Report:
+        """What the report says besides the artifacts."""
+        return Report(
+            scale=self.scale.name,
+            description=self.scale.description,
+            findings=_text_of(self.root / "FINDINGS.md"),
+            papers=tuple(_reported(paper) for paper in self.papers.values() if paper.artifacts),
+            trainings=tuple(self.runs),
         )
 
     @functools.cached_property
@@ -614,23 +652,14 @@ class Catalog:
         renderings = tuple(map(self.rendering, self.artifacts))
         return ReportNode(
             scale=self.settings.label,
-            paper="",
-            name="report",
-            config=self._config(),
+            config=self.config(),
             output=self.report,
             inputs=renderings,
             code=code.digest,
             commit=self.commit(code),
-            description=self.scale.description,
-            findings=_text_of(self.root / "FINDINGS.md"),
-            papers=tuple(_reported(paper) for paper in self.papers.values() if paper.artifacts),
+            report=self.said.digest,
             renderings=renderings,
-            trainings=tuple(record for run in self.runs.values() for record in run.records),
         )
-
-    @functools.cached_property
-    def _where(self) -> dict[str, Any]:
-        return {"data_root": self.data_root, "workers": self.scale.workers}
 
     def commit(self, code: Code) -> str | None:
         """The commit of the checkout, "-dirty" appended where a file of this code differs."""
@@ -645,16 +674,20 @@ class Catalog:
         changed = changed_files()
         return head(), None if changed is None else {checkout() / name for name in changed}
 
-    def _common(self, of: Run | Measurement, output: Path, inputs: Iterable[Path]) -> Any:
-        """The fields that trainings and measurements have, but for what decides the result."""
+    def _common(
+        self, of: Run | Measurement, output: Path, inputs: Iterable[Path], code: Code
+    ) -> dict[str, Any]:
+        """The fields that trainings and measurements have besides what they are of."""
         return {
             "scale": self.settings.label,
-            "paper": of.paper,
-            "name": of.name,
-            "config": self._config(),
+            "config": self.config(),
             "output": output,
             "inputs": tuple(dict.fromkeys(inputs)),
             "resources": self.resources(of),
+            "code": code.digest,
+            "commit": self.commit(code),
+            "data_root": self.data_root,
+            "workers": self.scale.workers,
         }
 
     def makes(self, file: Path) -> bool:
@@ -736,7 +769,7 @@ class Catalog:
         all of the scale are checked.
         """
         for artifact in self.artifacts if artifacts is None else artifacts:
-            for measurement in artifact.measurements:
+            for measurement in self.measurements_of(artifact):
                 where = f"{measurement.paper}: measure '{measurement.name}'"
                 require_function(measurement.function, measurement.args, where)
             if artifact.draw:
@@ -749,19 +782,13 @@ class Catalog:
         Without `artifacts` the trainings behind all of the scale are checked.
         """
         chosen = self.artifacts if artifacts is None else artifacts
-        for run in with_sources(run for artifact in chosen for run in artifact.runs):
+        for run in self.runs_of(*chosen):
             self._require_devices(run)
 
     def _require_devices(self, run: Run) -> None:
-        asked = self.resources(run)
-        try:
-            run.recipe.batch.share(asked.devices)
-        except VitrailError as error:
-            raise VitrailError(
-                f"{self.paper(run.paper).folder}: recipe '{run.name}' has resources: {{train: "
-                f"{{nodes: {asked.nodes}, gpus: {asked.gpus}}}}} at scale '{self.scale.name}', but "
-                f"{error}, counted over all nodes"
-            ) from error
+        folder = self.paper(run.paper).folder
+        where = f"{folder}, scale '{self.scale.name}': recipe '{run.name}'"
+        require_devices(run, self.resources(run), where)
 
     def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
         """Raise a `VitrailError` where published weights are not in the registry.
@@ -769,19 +796,17 @@ class Catalog:
         Without `artifacts` those behind all of the scale are looked up.
         """
         chosen = self.artifacts if artifacts is None else artifacts
-        names = {run.recipe.model.published for artifact in chosen for run in artifact.runs} - {
-            None
-        }
+        names = {run.recipe.model.published for run in self.runs_of(*chosen)} - {None}
         registry = load_weights_registry(self.root / REGISTRY) if names else {}
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)
 
     def snakemake(self, target: str, *options: str, **changes: str) -> str:
         """Write the command that makes a target with these settings, of which some are changed."""
-        return snakemake_command(target, *options, config=self._config(**changes))
+        return snakemake_command(target, *options, config=self.config(**changes))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
-    def _config(self, **changes: str) -> tuple[str, ...]:
+    def config(self, **changes: str) -> tuple[str, ...]:
         """What --config gives: the scale, and what is not as ``configs/default.yaml`` has it."""
         written = load_settings(self.root)
         return tuple(
@@ -830,31 +855,6 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
             f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
         )
     return Catalog(root, load_settings(root, overrides))
-
-
-def _one_training(cells: Iterable[tuple[str | None, Cell]]) -> set[tuple[str, str]]:
-    """The places of cells, given with their recipes, that show one quantity of one run in a row.
-
-    Their recipes and measurements differ: a copy of a measurement is told as such.
-    """
-    found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
-    for recipe, cell in cells:
-        if cell.measurement and cell.measurement.run:
-            found[cell.measurement.run.folder, cell.row, cell.metric].append((recipe, cell))
-    return {
-        (cell.row, cell.column)
-        for alike in found.values()
-        if len({recipe for recipe, _ in alike}) > 1
-        and len({other.measurement for _, other in alike}) > 1
-        for _, cell in alike
-    }
-
-
-def _shown(cell: Cell) -> ShownCell:
-    """A cell as its rendering needs it."""
-    fields = {name: getattr(cell, name) for name in ShownCell.model_fields}
-    path = cell.measurement.path if cell.measurement else None
-    return ShownCell(**fields | {"measurement": path})
 
 
 def _reported(paper: Paper) -> ReportedPaper:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -21,7 +21,7 @@ from vitrail.errors import VitrailError, first_line
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.plan.graph import Artifact, Cell
+    from replication.records.graph import Artifact, Cell, Measurement
 
 REGISTRATIONS = "registrations.csv"
 
@@ -97,14 +97,24 @@ def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str
     return {row.claim: row.registered for row in known if digests.get(row.claim) == row.digest}
 
 
-def digests_of(claims: Iterable[Claim], artifacts: Mapping[str, Artifact]) -> dict[str, str]:
+def digests_of(
+    claims: Iterable[Claim],
+    artifacts: Mapping[str, Artifact],
+    measurements_of: Callable[[Iterable[Path]], Sequence[Measurement]],
+) -> dict[str, str]:
     """The digest of each empirical claim: its relation and margin, and what its cells measure.
 
     That is measure and arguments, seeds, images, and of trained models the recipe. Neither the
-    claim's words nor code count: code is told by the commits of the runs.
+    claim's words nor code count: code is told by the commits of the runs. `measurements_of` gives
+    the measurements of a cell's records.
     """
+
+    def measured(claim: Claim) -> list[Any]:
+        cells = cells_of(claim, artifacts)
+        return [_measured(cell.key, measurements_of(cell.records)) for cell in cells]
+
     return {
-        claim.id: short_hash([_relation(claim), [*map(_measured, cells_of(claim, artifacts))]])
+        claim.id: short_hash([_relation(claim), measured(claim)])
         for claim in claims
         if claim.kind == "empirical"
     }
@@ -125,14 +135,17 @@ def _relation(claim: Claim) -> dict[str, Any]:
     return claim.model_dump(mode="json", include=fields, exclude_none=True)
 
 
-def _measured(cell: Cell) -> Any:
+def _measured(key: str, measurements: Sequence[Measurement]) -> dict[str, Any] | None:
     """What decides a cell's number, but for code; None where it is not measured at this scale."""
-    if (measurement := cell.measurement) is None:
+    if not measurements:
         return None
-    run = measurement.on
+    first, run = measurements[0], measurements[0].on
     return {
-        "key": cell.key,
-        **{field: getattr(measurement, field) for field in ("name", "args", "seeds", "datasets")},
+        "key": key,
+        "name": first.name,
+        "args": first.args,
+        "seeds": [measurement.seed for measurement in measurements],
+        "datasets": [info.name for info in first.datasets],
         "recipe": run.recipe.canonical_json() if run else None,
         "data": run.data if run else None,
     }

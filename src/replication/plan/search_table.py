@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from replication.config.paper import Labelled
+from replication.config.paper import ShownColumn
 from replication.config.recipe import short_hash
 from replication.config.tuning import BASELINE
-from replication.plan.graph import Artifact, Cell, Measurement, Run
+from replication.records.graph import Artifact, Cell, Measurement, Run
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
@@ -37,10 +37,15 @@ def search_table(paper: Paper, scores: dict[Trial, Score]) -> Artifact | None:
     """The table of a paper's searches at its scale; None where it searches nothing."""
     if not scores:
         return None
-    measurements = tuple(dict.fromkeys(score.measurement for score in scores.values()))
     read = {trial.dataset for trial in scores}
-    cells = {trial._replace(seed=0): _cell(trial, score) for trial, score in scores.items()}
+    seeds: dict[Trial, list[Score]] = {}
+    for trial, score in scores.items():
+        seeds.setdefault(trial._replace(seed=0), []).append(score)
+    cells = {trial: _cell(trial, own) for trial, own in seeds.items()}
+    paper.measured |= {score.measurement.path: score.measurement for score in scores.values()}
     return Artifact(
+        scale=paper.label,
+        config=paper.config,
         paper=paper.name,
         name=SEARCH,
         kind="table",
@@ -51,9 +56,9 @@ def search_table(paper: Paper, scores: dict[Trial, Score]) -> Artifact | None:
         note="",
         row_header="Recipe and learning rate",
         rows=tuple(dict.fromkeys(cell.row for cell in cells.values())),
-        columns=tuple(Labelled(label=label) for label in COLUMNS.values()),
+        columns=tuple(ShownColumn(label=label) for label in COLUMNS.values()),
         cells=tuple(cells.values()),
-        measurements=measurements,
+        measurements=tuple(dict.fromkeys(cell.records for cell in cells.values())),
         draw=None,
         digits=2,
         stand_ins={here: own for here, own in paper.names_replaced.items() if here in read},
@@ -77,71 +82,54 @@ def trial_scores(paper: Paper, runs_root: Path) -> dict[Trial, Score]:
             *searches.trials(name, recipe, info).values(),
             *([longer] if longer else []),
         ):
-            run = _run(paper.name, trials, recipe, info, folder)
-            measured = {"seeds": run.seeds, "device": paper.scale.device}
-            score = _measurement(paper.name, recipe.score[0], run.folder, run, measured)
-            found |= dict.fromkeys(trials, Score(score, recipe.score[1]))
-        trials = searches.baseline_trials(info)
-        read = {"args": {"part": "tuning"}, "seeds": _seeds(trials), "datasets": (info.name,)}
-        pixels = _measurement(paper.name, PIXEL_BASELINES, folder, None, read)
-        for trial in trials:
+            for trial in trials:
+                run = _run(paper.name, trial, recipe, info, folder)
+                given: dict[str, Any] = {"seed": run.seed, "device": paper.scale.device, "run": run}
+                score = _measurement(paper.name, recipe.score[0], run.home, given)
+                found[trial] = Score(score, recipe.score[1])
+        for trial in searches.baseline_trials(info):
+            given = {"args": {"part": "tuning"}, "seed": trial.seed, "datasets": (info,)}
+            pixels = _measurement(paper.name, PIXEL_BASELINES, folder, given)
             found[trial] = Score(pixels, trial.recipe.removeprefix(BASELINE))
     return found
 
 
-def _run(
-    paper: str, trials: Sequence[Trial], recipe: Training, info: DatasetInfo, folder: Path
-) -> Run:
-    """The run of trials that differ in their seeds."""
-    trial = trials[0]
+def _run(paper: str, trial: Trial, recipe: Training, info: DatasetInfo, folder: Path) -> Run:
+    """The run of a trial."""
     tried: Any = trial.of(recipe)
     called = f"{trial.recipe}-tuning-{trial.rate:g}" + ("-twice" if trial.length == 2 else "")
     return Run(
         paper=paper,
         name=trial.recipe,
         recipe=tried,
-        info=info.of_part(tried.data.part),
-        seeds=_seeds(trials),
-        seeds_per_training=1,
-        folder=folder / f"{called}-{tried.hash}",
-        source=None,
+        dataset=info.of_part(tried.data.part),
+        seed=trial.seed,
+        home=folder / f"{called}-{tried.hash}",
     )
 
 
-def _measurement(
-    paper: str, function: str, folder: Path, run: Run | None, given: dict[str, Any]
-) -> Measurement:
+def _measurement(paper: str, function: str, folder: Path, given: dict[str, Any]) -> Measurement:
     """A measurement called as its function, on a run or on nothing, in a folder."""
-    decided: dict[str, Any] = {"args": {}, "device": "cpu", "datasets": (), **given}
-    name = function.rpartition(":")[2]
-    return Measurement(
-        paper=paper,
-        name=name,
-        function=function,
-        run=run,
-        described=None,
-        path=folder / "measurements" / f"{name}-{short_hash(decided)}.json",
-        as_printed=False,
-        **decided,
-    )
+    fields: dict[str, Any] = {"args": {}, "device": "cpu", "datasets": (), **given}
+    names = [info.name for info in fields["datasets"]]
+    decided = {"args": fields["args"], "device": fields["device"], "datasets": names}
+    name, seed = function.rpartition(":")[2], fields["seed"]
+    path = folder / "measurements" / f"{name}-seed{seed}-{short_hash(decided)}.json"
+    return Measurement(paper=paper, name=name, function=function, path=path, **fields)
 
 
-def _cell(trial: Trial, score: Score) -> Cell:
+def _cell(trial: Trial, scores: Sequence[Score]) -> Cell:
     at = f" on {trial.dataset}" if trial.recipe.startswith(BASELINE) else f", rate {trial.rate:g}"
     return Cell(
         row=trial.recipe + at,
         column=COLUMNS[trial.length],
         metric="score on held-out images",
         unit="%",
-        measurement=score.measurement,
-        key=score.key,
+        records=tuple(score.measurement.path for score in scores),
+        key=scores[0].key,
         digits=2,
         exact=False,
         comparable=False,
         of_hardware=False,
         printed=None,
     )
-
-
-def _seeds(trials: Sequence[Trial]) -> tuple[int, ...]:
-    return tuple(dict.fromkeys(trial.seed for trial in trials))

@@ -35,17 +35,17 @@ from typing import Any
 
 from pydantic import PositiveFloat
 
-from replication.config.datasets import DatasetInfo, find
+from replication.config.datasets import DatasetInfo
 from replication.config.functions import import_function
 from replication.config.paper import read_reference
 from replication.config.recipe import Training, short_hash
 from replication.config.schema import Strict, parse, read_mapping
 from replication.config.source import price, syntax_tree
 from replication.plan.catalog import Catalog, load_catalog
-from replication.plan.graph import Measurement, Run
 from replication.plan.module_digest import file_of
-from replication.records.nodes import TrainingNode, seed_folder
-from replication.records.record import Record, read_record
+from replication.records.graph import Measurement, Run, record_of
+from replication.records.nodes import TrainingNode
+from replication.records.record import Record, read_sound
 from replication.report.results import published_folder, read_published
 from replication.training import CHECKPOINTS_KEPT
 from replication.training.engine import builder_of
@@ -126,7 +126,7 @@ def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
 
 def training_images(run: Run) -> int:
     """Images that the training of one seed takes in."""
-    return run.recipe.images(run.info.train_images)
+    return run.recipe.images(run.dataset.train_images)
 
 
 class Costs:
@@ -144,19 +144,15 @@ class Costs:
         Raises:
             VitrailError: there is no such model, or it refuses its arguments.
         """
-        recipe, classes = recipe or run.recipe, run.info.classes
+        recipe, classes = recipe or run.recipe, run.dataset.classes
         key = model_key(recipe, classes)
         if key not in self._models:
             self._models[key] = count_model(recipe, classes)
         return self._models[key]
 
     def judged_on(self, measurement: Measurement, run: Run) -> DatasetInfo:
-        """The dataset that a trained model is judged on: that which its measure names, or its own.
-
-        Raises:
-            VitrailError: there is no such dataset.
-        """
-        return find(measurement.datasets[0], self._datasets) if measurement.datasets else run.info
+        """The dataset that a trained model is judged on: that of its measure, or its own."""
+        return measurement.datasets[0] if measurement.datasets else run.dataset
 
     def training_flops(self, run: Run) -> float:
         """FLOPs to train on one image."""
@@ -196,12 +192,12 @@ class Costs:
             records = read_published(published_folder(self._catalog))
         for record in records.values():
             if isinstance(record.node, TrainingNode):
-                key = _speed_key(record.node.name, record.node.recipe)
-                for facts in record.outcome["facts"].values():
-                    # A training of zero epochs has the speed 0.
-                    speed = facts.get("images_per_second", 0) / facts["processes"]
-                    if speed and self.device.match in facts["device"]:
-                        speeds.setdefault(key, []).append(speed)
+                key = _speed_key(record.node.run.name, record.node.run.recipe)
+                facts = record.outcome["facts"]
+                # A training of zero epochs has the speed 0.
+                speed = facts.get("images_per_second", 0) / facts["processes"]
+                if speed and self.device.match in facts["device"]:
+                    speeds.setdefault(key, []).append(speed)
         return {key: statistics.median(found) for key, found in speeds.items()}
 
     def _as_printed(self, run: Run) -> Range | None:
@@ -297,9 +293,9 @@ def write_counted(catalogs: Iterable[Catalog]) -> None:
     rows: dict[str, tuple[Any, ...]] = {}
     for catalog in catalogs:
         for name, run, recipe in models_of(catalog):
-            key = model_key(recipe, run.info.classes)
+            key = model_key(recipe, run.dataset.classes)
             if key not in rows:
-                rows[key] = (key, name, *astuple(count_model(recipe, run.info.classes)))
+                rows[key] = (key, name, *astuple(count_model(recipe, run.dataset.classes)))
     with (catalog.root / COUNTED).open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("key", "recipe", *(field.name for field in fields(ModelCost))))
@@ -338,10 +334,10 @@ def logged_speed(run: Run, device: Device, runs_root: Path) -> float | None:
     """The median speed in the logs of runs of this recipe on this kind of device, if any."""
     speeds: list[float] = []
     trained: dict[Path, dict[str, Any]] = {}
-    for path in runs_root.glob(f"*/*-{run.recipe.hash}/trained-*.json"):
-        with suppress(VitrailError):  # a damaged record tells no speed
-            facts = record.outcome["facts"] if (record := read_record(path)) else {}
-            trained |= {seed_folder(path.parent, seed): facts[seed] for seed in facts}
+    for path in runs_root.glob(f"*/*-{run.recipe.hash}/{record_of(Path('seed*'))}"):
+        record = read_sound(path)  # a damaged one tells no speed
+        if record and isinstance(record.node, TrainingNode):
+            trained[path.parent / record.node.run.folder.name] = record.outcome["facts"]
     for folder, facts in trained.items():
         try:
             entries = map(
@@ -406,7 +402,7 @@ def keeps_rows(function: str) -> bool:
 
 
 def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
-    """Seconds of one device for all seeds of a measurement, None where its measure names no passes.
+    """Seconds of one device for a measurement, None where its measure names no passes.
 
     Raises:
         VitrailError: there is no such model, or it refuses its arguments.
@@ -422,13 +418,13 @@ def evaluation_seconds(measurement: Measurement, costs: Costs) -> Range | None:
     for size, count in passes.items():
         recipe = run.recipe.at_size(size)
         forward = costs.model(run, recipe).forward_flops
-        flops += count * given["images"] * forward * len(measurement.seeds)
+        flops += count * given["images"] * forward
     slowest, fastest = costs.device.sustained
     return Range(flops / fastest, BACKWARD * flops / slowest)
 
 
 def kept_bytes(measurement: Measurement, costs: Costs) -> int:
-    """Bytes that a measurement keeps beside the weights of all its seeds, 0 where it says nothing.
+    """Bytes that a measurement keeps beside the weights of its run, 0 where it says nothing.
 
     Raises:
         VitrailError: there is no such model, or it refuses its arguments.
@@ -438,7 +434,7 @@ def kept_bytes(measurement: Measurement, costs: Costs) -> int:
         return 0
     given = {**_given(measurement, run, costs), "width": costs.model(run).outputs}
     told: int = _told_by("keeps", measurement.function, given)
-    return told * len(measurement.seeds)
+    return told
 
 
 def _given(measurement: Measurement, run: Run, costs: Costs) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from replication.cluster.partitions import PARTITIONS, PROFILE, longest, read_pa
 from replication.config.schema import read_mapping
 from replication.machine import usable_cores
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact, Measurement, Run, with_sources
 from replication.pricing.cost import (
     ZERO,
     Costs,
@@ -25,6 +24,7 @@ from replication.pricing.cost import (
     kept_bytes,
     training_images,
 )
+from replication.records.graph import Artifact, Measurement, Run, by_recipe
 from replication.report.progress import (
     STATES,
     DatasetNeed,
@@ -46,12 +46,12 @@ LEAST = 0.01  # smaller numbers are not told apart
 
 
 def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
-    """Seconds of one device to train all seeds of some runs: in all, and still to do."""
+    """Seconds of one device to train some runs: in all, and still to do."""
     whole = left = ZERO
-    for run in runs:
-        seconds = costs.seconds(run)
-        whole += seconds.times(len(run.seeds))
-        left += seconds.times(sum(share_left(run, seed) for seed in run.seeds))
+    for seeds in by_recipe(runs):
+        seconds = costs.seconds(seeds[0])
+        whole += seconds.times(len(seeds))
+        left += seconds.times(sum(map(share_left, seeds)))
     return whole, left
 
 
@@ -85,11 +85,9 @@ def sum_evaluations(priced: Iterable[Evaluations]) -> Evaluations:
     return sum(numbers), sum(wholes, ZERO), sum(lefts, ZERO)
 
 
-def runs_of_row(artifact: Artifact, row: str) -> tuple[Run, ...]:
+def runs_of_row(artifact: Artifact, row: str, catalog: Catalog) -> tuple[Run, ...]:
     """The runs behind a row's cells, each once."""
-    cells = [cell for cell in artifact.cells if cell.row == row]
-    runs = [cell.measurement.run for cell in cells if cell.measurement]
-    return with_sources(filter(None, runs))
+    return catalog.runs_of(*(cell for cell in artifact.cells if cell.row == row))
 
 
 @dataclass
@@ -108,9 +106,7 @@ class Estimate:
     @cached_property
     def measurements(self) -> list[Measurement]:
         """The measurements behind the artifacts, each once."""
-        return list(
-            {m.path: m for artifact in self.artifacts for m in artifact.measurements}.values()
-        )
+        return [*self.catalog.measurements_of(*self.artifacts)]
 
     @cached_property
     def datasets(self) -> list[DatasetNeed]:
@@ -129,7 +125,7 @@ class Estimate:
             return ["done" if finished else "missing" for finished in done]
 
         steps: dict[str, list[State]] = {
-            "train": [training_state(run, seeds) for run in self.runs for seeds in run.trainings],
+            "train": [*map(training_state, self.runs)],
             "evaluate": states(m.path.is_file() for m in self.measurements if m.run),
             "benchmark": states(m.path.is_file() for m in self.measurements if not m.run),
             "render": states(is_rendered(artifact, self.catalog) for artifact in self.artifacts),
@@ -194,15 +190,16 @@ class Estimate:
         any_printed = any(costs.printed(run) for run in trained)
         unit, seconds = _unit(max(self._time_of_a_training(run).high for run in trained))
         rows, sources = [], set()
-        for run in trained:
+        for seeds in by_recipe(trained):
+            run = seeds[0]
             speed, source = costs.speed(run)
             gigaflops = costs.training_flops(run) / 1e9
-            done = [state_of(run, seed) for seed in run.seeds].count("done")
+            done = [*map(state_of, seeds)].count("done")
             printed = costs.printed(run)
             hours = between(printed.times(1 / 3600)) if printed else "-"
             row = {
                 "recipe": run.name,
-                "seeds": f"{done} of {len(run.seeds)}",
+                "seeds": f"{done} of {len(seeds)}",
                 **({"printed": hours} if any_printed else {}),
                 "images": _millions(training_images(run)),
                 "GFLOPs": f"{gigaflops:,.0f}" if gigaflops >= 1000 else f"{gigaflops:.3g}",
@@ -236,13 +233,13 @@ class Estimate:
     def _print_days(self) -> None:
         """Print what several machines would make of trainings that take over a day on one."""
         rows = []
-        for run in self.runs:
+        for run, *_ in by_recipe(self.runs):
             resources = self.catalog.resources(run)
             times = []
             for nodes in NODES:
                 gpus = resources.model_copy(update={"nodes": nodes}).devices
                 shared = run.recipe.batch.parts % gpus == 0
-                times.append(self._seconds_of_a_training(run).times(1 / gpus) if shared else None)
+                times.append(self.costs.seconds(run).times(1 / gpus) if shared else None)
             if times[0] and times[0].high > LONG:
                 days = [between(time.times(1 / 86400)) if time else "-" for time in times]
                 rows.append([run.name, max(1, resources.gpus), *days])
@@ -252,23 +249,16 @@ class Estimate:
             table(["recipe", *columns], rows, columns, title)
             say("Computed from the speed of one GPU; communication between GPUs adds to it.", "")
 
-    def _seconds_of_a_training(self, run: Run) -> Range:
-        """Seconds of one device for the training of a run that has most seeds."""
-        return self.costs.seconds(run).times(max(map(len, run.trainings)))
-
     def _time_of_a_training(self, run: Run) -> Range:
-        """As `_seconds_of_a_training`, of all its devices together."""
-        return self._seconds_of_a_training(run).times(1 / self.catalog.resources(run).devices)
+        """Seconds of all devices of a run together for its training."""
+        return self.costs.seconds(run).times(1 / self.catalog.resources(run).devices)
 
     @cached_property
     def too_long(self) -> list[str]:
         """A sentence for each training and measurement that may take longer than its time limit."""
         times: list[tuple[Run | Measurement, Range | None]] = [
-            *((run, self._time_of_a_training(run)) for run in self.runs),
-            *(
-                (measurement, evaluation_seconds(measurement, self.costs))
-                for measurement in self.measurements
-            ),
+            *((run, self._time_of_a_training(run)) for run, *_ in by_recipe(self.runs)),
+            *((taken, evaluation_seconds(taken, self.costs)) for taken in self._first_seeds),
         ]
         sentences = []
         for node, seconds in times:
@@ -296,6 +286,13 @@ class Estimate:
                 f"limit is {duration(limit)}: {remedy}."
             )
         return sentences
+
+    @property
+    def _first_seeds(self) -> list[Measurement]:
+        """Of the measurements that differ only by their seed the first."""
+        cells = (cell for artifact in self.artifacts for cell in artifact.cells)
+        taken = (self.catalog.measurement_of(cell) for cell in cells)
+        return [*dict.fromkeys(filter(None, taken))]
 
     @cached_property
     def _partitions(self) -> list[Partition]:
@@ -325,19 +322,21 @@ class Estimate:
     def _print_hours(self) -> None:
         if len(self.artifacts) > 1:
             first = "artifact"
-            parts = [(artifact.target, artifact.runs) for artifact in self.artifacts]
+            parts = [
+                (artifact.target, self.catalog.runs_of(artifact)) for artifact in self.artifacts
+            ]
         else:
             (artifact,) = self.artifacts
             first = artifact.row_header or "row"
-            parts = [(row, runs_of_row(artifact, row)) for row in artifact.rows]
+            parts = [(row, runs_of_row(artifact, row, self.catalog)) for row in artifact.rows]
         rows = [
-            (name, sum(len(run.seeds) for run in used), *device_seconds(used, self.costs))
+            (name, len(used), *device_seconds(used, self.costs))
             for name, used in [*parts, ("total, each run once", self.runs)]
         ]
         self._print_times("Training {} of one {}", (first, "runs"), rows)
         if self.ours:
             hours = between(device_seconds(self.ours, self.costs)[0].times(1 / 3600))
-            runs = count(sum(len(run.seeds) for run in self.ours), "run")
+            runs = count(len(self.ours), "run")
             rows_of_ours = f"rows that the papers lack: {runs}, {hours} hours"
             if self.catalog.scale.extensions:
                 say(f"Of these are for {rows_of_ours}.", "")
@@ -390,7 +389,7 @@ class Estimate:
 
     def _print_disk(self) -> None:
         costs, runs_root = self.costs, self.catalog.runs_root
-        missing = [run for run in self.runs for s in run.seeds if state_of(run, s) != "done"]
+        missing = [run for run in self.runs if state_of(run) != "done"]
         weights = sum(costs.weights_bytes(run) for run in missing)
         checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
         under_way = "checkpoints, at most, of each training under way"

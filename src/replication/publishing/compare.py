@@ -37,8 +37,8 @@ from replication.claims.repetition import (
     trainings_beyond,
 )
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact
-from replication.records.nodes import RenderingNode, ShownCell
+from replication.records.graph import Artifact, Cell
+from replication.records.nodes import RenderingNode
 from replication.report.gather import cells_of
 from replication.report.progress import is_rendered
 from replication.report.results import (
@@ -303,8 +303,9 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
     yield from altered_publications(folder, records)
     known = {artifact.target for artifact in catalog.artifacts}
     for record in records.values():
-        if isinstance(record.node, RenderingNode) and record.node.target not in known:
-            yield f"{record.node.target} is published and is no artifact of this scale"
+        node = record.node
+        if isinstance(node, RenderingNode) and node.artifact.target not in known:
+            yield f"{node.artifact.target} is published and is no artifact of this scale"
 
 
 def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[str]:
@@ -317,7 +318,7 @@ def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[st
         fault = rendering_fault(node, ledger)
         if fault and fault.what not in told:
             told.add(fault.what)
-            yield fault.remedy(node.target, catalog.snakemake)
+            yield fault.remedy(artifact.target, catalog.snakemake)
 
 
 def _largest(cells: pd.DataFrame, column: str) -> dict[Any, float]:
@@ -333,14 +334,14 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
     scales = (published_folder(catalog).parent / scale for scale in published_scales(catalog))
     spreads = _largest(pd.concat(cells_of(artifact, scale) for scale in scales), "std")
     before, after = _by_key(cells), _by_key(cells_of(artifact, catalog.results))
-    declared = {(cell.row, cell.column): cell for cell in catalog.rendering_node(artifact).cells}
+    declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     nothing = Side(math.nan, math.nan, 0)
     for key in before | after:
         old, new = before.get(key, nothing), after.get(key, nothing)
         if math.isnan(old.value) and math.isnan(new.value):
             continue
         cell = declared.get(key)
-        shown = (cell.measurement, cell.key) if cell and cell.measurement else None
+        shown = (cell.records, cell.key) if cell and cell.records else None
         kind = (old.metric, old.unit)
         yield Compared(
             artifact=artifact.target,
@@ -370,7 +371,7 @@ def _by_key(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
 
 
 def _compared(
-    old: Side, new: Side, cell: ShownCell | None, spread: float, largest: float
+    old: Side, new: Side, cell: Cell | None, spread: float, largest: float
 ) -> dict[str, Any]:
     """The fields `allowed`, `p_value` and `agreement` of a compared cell.
 

@@ -25,8 +25,8 @@ import pandas as pd
 from replication.claims.comparison import as_measured, read_cells
 from replication.config.settings import load_settings
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact, Run, with_sources
 from replication.publishing.quoted_numbers import changed_documents
+from replication.records.graph import Run
 from replication.records.nodes import RenderingNode, TrainingNode, report_files
 from replication.records.record import Fault, Ledger, Record
 from replication.report.gather import Results, results_of
@@ -40,8 +40,8 @@ from replication.report.results import (
     changed_since_commit,
     ledger_of,
     older_runs,
+    published_artifact,
     published_folder,
-    published_node,
     read_published,
     rendering_fault,
 )
@@ -96,7 +96,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         for artifact in built
         for file in catalog.files(artifact)
     }
-    files |= training_logs(built, folder, records) | _record_files(records)
+    files |= training_logs(catalog.runs_of(*built), folder, records) | _record_files(records)
     gone, quoting = replace_folder(folder, files, records, catalog, prune)
 
     rendered = sum(len(catalog.files(artifact)) for artifact in built)
@@ -109,7 +109,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         if artifact not in built:
             say(f"{artifact.target}: not built, so what was published of it stays.")
     anew = catalog.snakemake("all", retrain="changed")
-    for name in older_runs(with_sources(run for artifact in built for run in artifact.runs)):
+    for name in older_runs(catalog.runs_of(*built)):
         say(f"{name} was trained by older code ({anew} trains it anew).")
     for name in gone:
         say(f"Deleted {folder / name}.")
@@ -138,11 +138,10 @@ def render_again(catalog: Catalog) -> None:
     for path, record in list(records.items()):
         if isinstance(record.node, RenderingNode):
             node = _node_of_now(record.node, records, catalog)
-            measured = {
-                input_: as_measured(records[input_], input_) for input_ in node.measurements
-            }
+            shown = node.artifact.records
+            measured = {input_: as_measured(records[input_], input_) for input_ in shown}
             with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-                made = render(node, Path(temporary), measured)
+                made = render(node.artifact, Path(temporary), measured)
                 files |= {f"{node.paper}/{file.name}": file.read_bytes() for file in made}
                 outcome = {
                     "inputs": {
@@ -168,12 +167,13 @@ def _node_of_now(
 ) -> RenderingNode:
     """The node that is planned now of what is published, with its old words where it has to be."""
     artifacts = {artifact.target: artifact for artifact in catalog.artifacts}
-    if node.target not in artifacts:
+    if node.artifact.target not in artifacts:
         return node
-    planned = catalog.rendering_node(artifacts[node.target])
-    same = planned.cells == node.cells and planned.measurements == node.measurements
+    planned = catalog.rendering_node(artifacts[node.artifact.target])
+    here, there = planned.artifact, node.artifact
+    same = (here.cells, here.measurements) == (there.cells, there.measurements)
     if same and all(
-        records[path].outcome["code"] == catalog.node(path).code for path in node.measurements
+        records[path].outcome["code"] == catalog.node(path).code for path in there.records
     ):
         return planned
     return node.model_copy(update={"code": planned.code, "commit": planned.commit})
@@ -232,15 +232,15 @@ def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict
         VitrailError: one of them is not what it rests on, or was not made at clean commits.
     """
     if fault := rendering_fault(node, ledger):
-        raise VitrailError(fault.remedy(node.target, catalog.snakemake))
+        raise VitrailError(fault.remedy(node.artifact.target, catalog.snakemake))
     records = ledger.behind(node.output)
     for path, record in records.items():
         remove: tuple[Path, ...] = ()
         if isinstance(record.node, TrainingNode):
-            remove = tuple(map(record.node.seed_folder, record.node.seeds))
+            remove = (record.node.run.folder,)
         if found := next(filter(None, map(fault_of_commit, record.commits)), None):
             fault = Fault(f"{path}: {found}", path, remove)
-            raise VitrailError(fault.remedy(node.target, catalog.snakemake))
+            raise VitrailError(fault.remedy(node.artifact.target, catalog.snakemake))
     return records
 
 
@@ -259,21 +259,20 @@ def fault_of_commit(commit: str) -> str | None:
 
 
 def training_logs(
-    artifacts: Iterable[Artifact], folder: Path, records: Mapping[Path, Record]
+    runs: Iterable[Run], folder: Path, records: Mapping[Path, Record]
 ) -> dict[str, bytes]:
     """Make the CSV of each paper's training logs; what `folder` has of other runs stays.
 
     `records` are all that will be published.
     """
-    runs: dict[str, list[Run]] = {}
-    for artifact in artifacts:
-        runs.setdefault(artifact.paper, []).extend(artifact.runs)
+    homes: dict[str, dict[Path, None]] = {}
+    for run in runs:
+        homes.setdefault(run.paper, {})[run.home] = None
     nodes = [record.node for record in records.values()]
-    named = {node.folder.name for node in nodes if isinstance(node, TrainingNode)}
+    named = {node.run.home.name for node in nodes if isinstance(node, TrainingNode)}
     files = {}
-    for paper, behind in runs.items():
+    for paper, new in homes.items():
         name = f"{paper}/{LOGS}"
-        new = dict.fromkeys(run.folder for run in behind)
         tables = [table.assign(run=run.name) for run in new for table in logs_of(run)]
         if (path := folder / name).is_file():
             old = pd.read_csv(path)
@@ -338,10 +337,10 @@ def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Rec
     Raises:
         VitrailError: a file of results is damaged.
     """
-    nodes = [published_node(artifact, catalog, records.values()) for artifact in catalog.artifacts]
-    return results_of(catalog.report_node, nodes, folder, records.get)
+    shown = [published_artifact(planned, records.values()) for planned in catalog.artifacts]
+    return results_of(catalog.said, shown, folder, records.get)
 
 
 def artifact_of(record: Record) -> str | None:
     """The target that a record is the rendering of, None if it is no rendering."""
-    return record.node.target if isinstance(record.node, RenderingNode) else None
+    return record.node.artifact.target if isinstance(record.node, RenderingNode) else None

@@ -1,7 +1,8 @@
 """A node is one piece of work: what is to be done, to what, and with what; one JSON file each.
 
 The rules take inputs and resources from it, and the work reads nothing else: it is repeated from
-its node alone, whatever the YAML has come to say since. When it is done, the same node with its
+its node alone, whatever the YAML has come to say since; the report alone reads the checkout again,
+and its node has the digest of what it must find there. When it is done, the same node with its
 outcome is the record of the result (`replication.records.record`).
 
 `identity` is the digest of what decides the result (not where the data lie, or how many workers
@@ -13,77 +14,17 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
 
-from replication.config.claims import Claim
-from replication.config.datasets import DatasetInfo
-from replication.config.paper import Printed, ShownColumn
 from replication.config.recipe import short_hash
-from replication.config.recipe_types import AnyRecipe
 from replication.config.schema import Strict, parse
-from replication.config.settings import Resources, snakemake_command
-from replication.config.tuning import TuningResult
+from replication.config.settings import Resources
+from replication.records.graph import Artifact, Measurement, Run
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
-
-
-def target_of(paper: str, artifact: str) -> str:
-    """Return the name by which one asks for an artifact; `parse_target` takes it apart."""
-    return f"{paper}_{artifact}"
-
-
-def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
-    """Return the paper among `papers` and the artifact that a target names, None if there is none.
-
-    The longest paper counts, as one may be called as another begins: octic, octic_more.
-    """
-    named = [paper for paper in papers if target.startswith(target_of(paper, ""))]
-    if not named:
-        return None
-    paper = max(named, key=len)
-    return paper, target.removeprefix(target_of(paper, ""))
-
-
-WEIGHTS = "weights.safetensors"  # in the folder of each seed
-
-
-def seed_folder(folder: Path, seed: int | str) -> Path:
-    """Return where one seed of the run in a folder keeps its weights and log."""
-    return folder / f"seed{seed}"
-
-
-class SeedFolders:
-    """The folder of a run, with one in it for each seed."""
-
-    if TYPE_CHECKING:  # a field of some, computed by others
-
-        @property
-        def folder(self) -> Path:
-            """The folder of the run."""
-
-    def seed_folder(self, seed: int) -> Path:
-        """Where the run of one seed keeps its weights and log."""
-        return seed_folder(self.folder, seed)
-
-    def weights(self, seed: int) -> Path:
-        """The file that a seed is trained to."""
-        return self.seed_folder(seed) / WEIGHTS
-
-
-class TrainedRun(SeedFolders, Strict):
-    """A trained run, for the nodes that use its weights: where they lie, and the records of them.
-
-    `records` are those of the training nodes, by seed.
-    """
-
-    name: str
-    recipe_hash: str
-    folder: Path
-    records: Mapping[int, Path]
 
 
 class Node(Strict, ABC):
@@ -97,14 +38,17 @@ class Node(Strict, ABC):
 
     kind: str
     scale: str
-    paper: str
-    name: str
     output: Path
     inputs: tuple[Path, ...]
     code: str
     commit: str | None
     config: tuple[str, ...] = ()
     resources: Resources = Resources()
+
+    @property
+    @abstractmethod
+    def paper(self) -> str:
+        """The paper that it is of; "" where it is of all."""
 
     @property
     @abstractmethod
@@ -149,213 +93,130 @@ class Node(Strict, ABC):
         return self.path
 
 
-class TrainingNode(SeedFolders, Node):
-    """Some seeds of one recipe, trained in turn.
+class TrainingNode(Node):
+    """The training of a run.
 
-    `published` is the file of the published weights that training starts from, `start` the run from
-    whose weights of the same seed it does. With `retrain`, what other code has trained is trained
-    anew. `data` has what counts of the entries of the datasets of the runs that it starts from. A
-    validation, each `validate_every` epochs, changes no bit of its weights.
+    `published` is the file of the published weights that training starts from. With `retrain`, what
+    other code has trained is trained anew. A validation, each `validate_every` epochs, changes no
+    bit of the weights.
     """
 
     kind: Literal["training"] = "training"
-    recipe: AnyRecipe = Field(discriminator="task")
-    dataset: DatasetInfo
-    data: tuple[dict[str, Any], ...]
-    seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
+    run: Run
     device: str
     data_root: Path
     workers: NonNegativeInt
     checkpoint_seconds: PositiveFloat
     published: Path | None = None
-    start: TrainedRun | None = None
     retrain: bool = False
     validate_every: PositiveInt | None = None
 
     @property
-    def folder(self) -> Path:
-        """The folder of the run."""
-        return self.output.parent
+    def paper(self) -> str:
+        """The paper of the run."""
+        return self.run.paper
 
-    def initial(self, seed: int) -> Path | None:
-        """The file of the weights that a seed starts from, published or of another run."""
-        return self.published or (self.start.weights(seed) if self.start else None)
+    @property
+    def initial(self) -> Path | None:
+        """The file of the weights that it starts from, published or of another run."""
+        return self.published or (self.run.source.weights if self.run.source else None)
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Recipe, steps, datasets, seeds and code."""
+        """Recipe, steps, datasets and seed.
+
+        Not the code: no training is repeated because code has changed. Which code has trained a run
+        is told by its record (`replication.records.record`).
+        """
+        run = self.run
         return {
-            "recipe": self.recipe.canonical_json(),
-            "data": (*self.data, self.dataset.identity_fields),
-            "steps": self.recipe.steps(self.dataset.train_images),  # by a formula of its class
-            "seeds": self.seeds,
-            "code": self.code,
+            "recipe": run.recipe.canonical_json(),
+            "data": run.data,
+            "steps": run.recipe.steps(run.dataset.train_images),  # by a formula of its class
+            "seed": run.seed,
         }
 
 
 class MeasurementNode(Node):
-    """A function with its arguments, on trained models, on a recipe or on nothing.
-
-    `run` says where the trained models lie; without it a `recipe` is measured untrained. `datasets`
-    are those that the measure reads besides the `dataset` of the recipe; `data` is that of the run.
-    """
+    """The taking of a measurement."""
 
     kind: Literal["measurement"] = "measurement"
-    function: str
-    args: dict[str, Any] = {}
-    seeds: tuple[NonNegativeInt, ...] = Field(min_length=1)
-    device: str
+    measurement: Measurement
     data_root: Path
     workers: NonNegativeInt
-    datasets: tuple[DatasetInfo, ...] = ()
-    recipe: AnyRecipe | None = Field(None, discriminator="task")
-    recipe_name: str | None = None
-    dataset: DatasetInfo | None = None
-    data: tuple[dict[str, Any], ...] = ()
-    run: TrainedRun | None = None
 
     @property
-    def reads(self) -> tuple[DatasetInfo, ...]:
-        """The datasets whose images may be read: those named, and that of a trained model."""
-        return (*((self.dataset,) if self.run and self.dataset else ()), *self.datasets)
+    def paper(self) -> str:
+        """The paper of the measurement."""
+        return self.measurement.paper
 
     @property
-    def measured_on(self) -> tuple[str, ...]:
-        """The names of the datasets that the numbers are of."""
-        return tuple(info.name for info in self.datasets or self.reads[:1])
+    def device(self) -> str:
+        """The device that it is taken on."""
+        return self.measurement.device
 
     @property
     def decided(self) -> dict[str, Any]:
-        """The measure by name, arguments, seeds, device, datasets, recipe and code.
+        """The measure by name, arguments, seed, device, datasets, recipe and code.
 
         The code covers the function, whatever it is called.
         """
-        own = self.dataset
+        own = self.measurement
         return {
-            "measure": f"{self.paper}/{self.name}",
-            **{name: getattr(self, name) for name in ("args", "seeds", "device")},
-            "datasets": [info.identity_fields for info in self.datasets],
-            "data": (*self.data, own.identity_fields) if own else self.data,
-            "recipe": self.recipe.canonical_json() if self.recipe else None,
-            "trained": self.run.recipe_hash if self.run else None,
+            "measure": f"{own.paper}/{own.name}",
+            **{name: getattr(own, name) for name in ("args", "seed", "device")},
+            "datasets": [info.identity_fields for info in own.datasets],
+            "data": own.on.data if own.on else [],
+            "recipe": own.on.recipe.canonical_json() if own.on else None,
+            "trained": own.run.recipe.hash if own.run else None,
             "code": self.code,
         }
 
 
-class ShownCell(Strict):
-    """A cell as it is rendered; `measurement` is the record whose value `key` it shows.
-
-    The other fields are those of `replication.plan.graph.Cell`. That one has the measurement
-    itself, with its run, which is needed to plan and to price it; this one is written in a node and
-    read where there is no plan, and so has a path only.
-    """
-
-    row: str
-    column: str
-    metric: str
-    unit: str
-    measurement: Path | None
-    key: str
-    digits: int | None
-    exact: bool
-    comparable: bool
-    of_hardware: bool
-    printed: Printed | None
-    one_training: bool = False
-    variant_of: tuple[str, str] | None = None
-
-
 class RenderingNode(Node):
-    """A table or a figure: cells with the records that they show, labels and printed values."""
-
-    SUFFIXES: ClassVar = {"table": (".csv", ".md"), "figure": (".csv", ".svg", ".png")}
+    """The rendering of a table or a figure."""
 
     kind: Literal["rendering"] = "rendering"
-    shape: Literal["table", "figure"]
-    title: str
-    caption: str
-    source: str
-    note: str
-    row_header: str
-    rows: tuple[str, ...]
-    columns: tuple[ShownColumn, ...]
-    cells: tuple[ShownCell, ...]
-    measurements: tuple[Path, ...]
-    draw: str | None
-    digits: int | None
-    stand_ins: dict[str, str] = Field(
-        {}, description="dataset that was read -> what the paper calls those that it replaces"
-    )
+    artifact: Artifact
 
     @property
     def path(self) -> Path:
         """Where the plan writes the node: beside those of the other artifacts of the scale."""
-        return self.output.parents[1] / "nodes" / f"{self.target}.json"
+        return self.output.parents[1] / "nodes" / f"{self.artifact.target}.json"
 
     @property
-    def target(self) -> str:
-        """The name by which one asks for it."""
-        return target_of(self.paper, self.name)
-
-    @property
-    def command(self) -> str:
-        """The command that makes it with the settings that it was planned with."""
-        return snakemake_command(self.target, config=self.config)
-
-    @property
-    def suffixes(self) -> tuple[str, ...]:
-        """The kinds of files that it is rendered to."""
-        return self.SUFFIXES[self.shape]
+    def paper(self) -> str:
+        """The paper of the artifact."""
+        return self.artifact.paper
 
     @property
     def files(self) -> tuple[Path, ...]:
         """The files that it is rendered to."""
-        return tuple(self.output.with_suffix(suffix) for suffix in self.suffixes)
+        return self.artifact.files_in(self.output.parent)
 
     @property
     def decided(self) -> dict[str, Any]:
         """All that is written in it; the code covers the function that draws."""
-        own = {"shape", "title", "caption", "source", "note", "row_header", "rows", "columns"}
-        own |= {"cells", "measurements", "digits", "stand_ins", "scale", "code"}
-        return self.model_dump(mode="json", include=own, exclude_defaults=True)
-
-
-class ReportedPaper(Strict):
-    """What the report says of a paper besides its artifacts.
-
-    `deviations` is Markdown; `stand_ins` are the datasets of the scale that replace the paper's,
-    each with what the paper calls those.
-    """
-
-    name: str
-    title: str
-    authors: str
-    venue: str
-    url: str
-    deviations: str
-    stand_ins: dict[str, str] = {}
-    claims: tuple[Claim, ...]
-    tuning_results: dict[str, TuningResult] | None = Field(
-        None, description="what searches found, by recipes' hashes; null: nothing is searched"
-    )
-    registered: dict[str, str] | None = Field(
-        None, description="when the claims that are as registered were so; null: none was"
-    )
+        artifact = self.artifact.model_dump(
+            mode="json", exclude={"draw", "config", "collection"}, exclude_defaults=True
+        )
+        return {**artifact, "code": self.code}
 
 
 class ReportNode(Node):
-    """The page of a scale: every artifact, whose records are its inputs, and every paper's claims.
+    """The writing of a scale's report from the records of its artifacts, `renderings`.
 
-    `trainings` are the records that tell what the trainings cost; `findings`, Markdown, are what
-    was found in the papers.
+    `report` is the digest of what it says besides: claims and findings lie in the checkout.
     """
 
     kind: Literal["report"] = "report"
-    description: str
-    findings: str = ""
-    papers: tuple[ReportedPaper, ...]
+    report: str
     renderings: tuple[Path, ...]
-    trainings: tuple[Path, ...]
+
+    @property
+    def paper(self) -> str:
+        """None of them."""
+        return ""
 
     @property
     def path(self) -> Path:
@@ -370,8 +231,8 @@ class ReportNode(Node):
     @property
     def decided(self) -> dict[str, Any]:
         """All that is written in it."""
-        own = {"description", "findings", "papers", "renderings", "trainings", "scale", "code"}
-        return self.model_dump(mode="json", include=own, exclude_defaults=True)
+        own = {"report", "renderings", "scale", "code"}
+        return self.model_dump(mode="json", include=own)
 
 
 def report_files(record: Path) -> tuple[Path, ...]:
@@ -405,7 +266,7 @@ PLAN_AGAIN = (
 )
 
 
-FORMAT = 2
+FORMAT = 3
 """Raised where identities come to be of other fields: those of older nodes are not checked."""
 
 
@@ -448,7 +309,7 @@ def read_needs(path: Path) -> dict[str, Any]:
 
 
 def _needs_in(content: Any, path: Path) -> dict[str, Any]:
-    named = {name: content[name] for name in ("inputs", "identity")}
+    named = {name: content[name] for name in ("inputs", "identity", "code")}
     return {"node": str(path), **named, **content["resources"]}
 
 

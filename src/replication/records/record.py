@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from replication.records.graph import Run
 from replication.records.nodes import (
     AnyNode,
     MeasurementNode,
@@ -35,8 +36,8 @@ AGAIN = "run snakemake TARGET --forcerun RECORD to make this file, RECORD, again
 class Record:
     """A finished node: what was done, and what came out.
 
-    The outcome of a training has ``sha256`` of the weights and ``facts`` of each seed, that of a
-    measurement ``values``, ``weights`` (SHA-256) and ``provenance``, that of a rendering
+    The outcome of a training has ``sha256`` of the weights and its ``facts``, that of a measurement
+    ``values``, ``provenance`` and of a trained model the ``weights`` (SHA-256), that of a rendering
     ``inputs`` and ``outputs`` (SHA-256 by path).
     """
 
@@ -63,24 +64,25 @@ class Record:
     @property
     def commits(self) -> tuple[str, ...]:
         """The commits that it was made at; "" where it does not say."""
-        if isinstance(self.node, TrainingNode):
-            facts = self.outcome["facts"].values()
-            found = [str(fact.get("commit") or "") for fact in facts]
-        elif isinstance(self.node, MeasurementNode):
-            found = [str(self.outcome["provenance"].get("commit") or "")]
-        else:
-            found = [self.node.commit or ""]
-        return tuple(dict.fromkeys(commit for text in found for commit in text.split("+")))
+        facts = self.facts if self.facts is not None else {"commit": self.node.commit}
+        return tuple(dict.fromkeys(str(facts.get("commit") or "").split("+")))
+
+    @property
+    def facts(self) -> Mapping[str, Any] | None:
+        """How, where and when a training or a measurement was made; None of a rendering."""
+        facts: Mapping[str, Any] | None = self.outcome.get(
+            "facts" if isinstance(self.node, TrainingNode) else "provenance"
+        )
+        return facts
 
 
 OUTCOMES: dict[str, dict[str, type]] = {
-    "training": {"sha256": dict, "facts": dict},
-    "measurement": {"values": dict, "code": str, "weights": dict, "provenance": dict},
+    "training": {"sha256": str, "facts": dict},
+    "measurement": {"values": dict, "code": str, "provenance": dict},
     "rendering": {"inputs": dict, "outputs": dict},
     "report": {"outputs": dict},
 }
 """What the outcome of each kind of node has."""
-OF_SEED = {"sha256": str, "facts": dict}  # that of a training, for each seed
 
 
 def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
@@ -101,12 +103,7 @@ def parse_record(content: Any, place: str, remedy: str = AGAIN) -> Record:
     outcome = {name: value for name, value in content.items() if name != "node"}
     record = Record(parse_node(content["node"], place, remedy), outcome, content["node"])
     for name, kind in OUTCOMES[record.node.kind].items():
-        found = outcome.get(name)
-        whole = isinstance(found, kind)
-        if isinstance(record.node, TrainingNode) and isinstance(found, dict):
-            whole = found.keys() == {str(seed) for seed in record.node.seeds}
-            whole = whole and all(isinstance(value, OF_SEED[name]) for value in found.values())
-        if not whole:
+        if not isinstance(outcome.get(name), kind):
             raise VitrailError(f"{place} does not have the {name} of what was made; {remedy}")
     return record
 
@@ -139,6 +136,26 @@ def require_record(path: Path) -> Record:
     if (record := read_record(path)) is None:
         raise VitrailError(f"{path} does not exist: {AGAIN}")
     return record
+
+
+def trained_by(run: Run) -> str | None:
+    """The digest of the code that has trained a run, of several joined by "+".
+
+    None where its weights are gone, or its record is missing or damaged.
+    """
+    record = read_sound(run.record) if run.weights.is_file() else None
+    return str(record.outcome["facts"].get("code", "unknown")) if record else None
+
+
+def code_due(node: TrainingNode) -> str:
+    """The digest of code by which a training is due where it changes, besides its identity.
+
+    It is that of the run's record while its weights are there, for no training is repeated because
+    code has changed; else, or where the node asks for that (`retrain`), that of the code now.
+    """
+    if not node.retrain and node.run.weights.is_file() and (record := read_sound(node.output)):
+        return record.node.code
+    return node.code
 
 
 @dataclass(frozen=True)
@@ -194,7 +211,7 @@ class Ledger:
             return None
         remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
-            remove = tuple(map(node.seed_folder, node.seeds))
+            remove = (node.run.folder,)
         found = next(_faults_of(record, node), None)
         return Fault(f"{output} {found}", output, remove) if found else None
 
@@ -223,25 +240,21 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
         yield "was made by other code than is here"
     match node:
         case TrainingNode():
-            for seed in node.seeds:
-                weights = node.weights(seed)
-                if not weights.is_file():
-                    yield f"names weights that are gone, {weights}"
-                elif digest_once(weights) != record.outcome["sha256"].get(str(seed)):
-                    yield f"names other weights than {weights} holds"
-                start = node.initial(seed)
-                started = record.outcome["facts"][str(seed)].get("initial_sha256")
-                noted = started or node.start  # of published weights older records say nothing
-                if start and noted and start.is_file() and digest_once(start) != started:
-                    yield f"was trained from other weights than {start} holds"
+            weights, start = node.run.weights, node.initial
+            if not weights.is_file():
+                yield f"names weights that are gone, {weights}"
+            elif digest_once(weights) != record.outcome["sha256"]:
+                yield f"names other weights than {weights} holds"
+            noted = record.outcome["facts"].get("initial_sha256")
+            if start and start.is_file() and digest_once(start) != noted:
+                yield f"was trained from other weights than {start} holds"
         case MeasurementNode():
-            for seed in node.seeds if node.run else ():
-                trained = read_record(node.run.records[seed]) if node.run else None
-                digest = trained.outcome["sha256"].get(str(seed)) if trained else None
-                if record.outcome["weights"].get(str(seed)) != digest:
-                    yield f"was measured on other weights than the training of seed {seed} gave"
+            if run := node.measurement.run:
+                trained = read_record(run.record)
+                if record.outcome.get("weights") != (trained and trained.outcome["sha256"]):
+                    yield f"was measured on other weights than {run.record} names"
         case RenderingNode():
-            for path in node.measurements:
+            for path in node.artifact.records:
                 now = read_record(path)
                 if record.outcome["inputs"].get(str(path)) != (now.sha256 if now else None):
                     yield f"shows other numbers than {path} has"

@@ -15,8 +15,8 @@ from replication.cluster.exit_status import written_out
 from replication.config.claims import EVERY_ROW, Claim
 from replication.config.paper import Labelled
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact, Cell
-from replication.records.nodes import AnyNode, MeasurementNode, RenderingNode, TrainingNode
+from replication.records.graph import Artifact, Cell
+from replication.records.nodes import AnyNode, MeasurementNode, TrainingNode
 from replication.records.record import AGAIN, Record, read_sound
 from replication.report.formatting import entry_of, format_interval, short_commit
 from replication.report.print_recipe import DEFAULT, line_of_yaml, places
@@ -24,8 +24,8 @@ from replication.report.print_table import with_unit
 from replication.report.results import (
     claims_of_paper,
     ledger_of,
+    published_artifact,
     published_folder,
-    published_node,
     read_published,
 )
 from vitrail.commands import count, heading, say, table
@@ -74,7 +74,7 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     key = (at_row.full_label, at_column.full_label)
     cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == key)
     recipe = spec.cell_at(at_row, at_column, f"{paper.artifacts_path}, {artifact.name}").recipe
-    return NamedCell(artifact, cell, recipe if cell.measurement else None)
+    return NamedCell(artifact, cell, recipe if cell.records else None)
 
 
 def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
@@ -100,7 +100,7 @@ class Records:
 
     read: Callable[[Path], Record | None]
     planned: Callable[[Path], AnyNode | None]
-    rendering: RenderingNode
+    artifact: Artifact
     results: Path
 
     def node(self, path: Path) -> AnyNode | None:
@@ -113,8 +113,7 @@ def _records_here(named: NamedCell, catalog: Catalog) -> Records:
     def planned(path: Path) -> AnyNode | None:
         return catalog.node(path) if path in catalog.records else None
 
-    rendering = catalog.rendering_node(named.artifact)
-    return Records(read_sound, planned, rendering, catalog.results)
+    return Records(read_sound, planned, named.artifact, catalog.results)
 
 
 def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
@@ -125,8 +124,8 @@ def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, lis
         records = read_published(folder)
     except VitrailError as error:
         faults.append(str(error))
-    rendering = published_node(named.artifact, catalog, records.values())
-    return Records(records.get, lambda _: None, rendering, folder), faults
+    artifact = published_artifact(named.artifact, records.values())
+    return Records(records.get, lambda _: None, artifact, folder), faults
 
 
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
@@ -159,34 +158,35 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         **numbers,
         "origin": "here" if made_here else "published",
         "claims": _claims(named, catalog, records),
-        "measurement": _measurement(cell, catalog, records),
+        "measurements": _measurements(cell, catalog, records),
         "trainings": _trainings(cell, records),
         "recipe": _recipe(named, catalog),
         "faults": [*faults, *_faults(named, catalog)],
     }
 
 
-def _shown(cell: Cell, records: Records) -> tuple[Path, str] | None:
-    """The record that a cell shows, and the key of its value there; None where it shows none."""
-    for shown in records.rendering.cells:
-        if (shown.row, shown.column) == (cell.row, cell.column) and shown.measurement:
-            return shown.measurement, shown.key
+def _shown(cell: Cell, records: Records) -> Cell | None:
+    """A cell as its artifact was rendered; None where it was not measured, or is not there."""
+    for shown in records.artifact.cells:
+        if (shown.row, shown.column) == (cell.row, cell.column) and shown.records:
+            return shown
     return None
 
 
 def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
-    """The number that the record of the cell's measurement gives, and the verdict on it."""
+    """The number that the records of the cell's measurement give, and the verdict on it."""
     shown = _shown(cell, records)
-    record = records.read(shown[0]) if shown else None
-    if shown is None or record is None:
+    found = {path: records.read(path) for path in (shown.records if shown else ())}
+    measured = {path: as_measured(record, path) for path, record in found.items() if record}
+    if not measured:
         return None
-    tidy = compare(records.rendering, {shown[0]: as_measured(record, shown[0])}).to_dict("records")
-    found = next(
+    tidy = compare(records.artifact, measured).to_dict("records")
+    entry = next(
         entry for entry in tidy if (entry["row"], entry["column"]) == (cell.row, cell.column)
     )
     names = ("measured", "std", "n_seeds", "ci_low", "ci_high", "verdict")
-    values = {name: None if pd.isna(found[name]) else found[name] for name in names}
-    number = replace(entry_of(cell, found).measured, mark="")  # the verdict is told in words
+    values = {name: None if pd.isna(entry[name]) else entry[name] for name in names}
+    number = replace(entry_of(cell, entry).measured, mark="")  # the verdict is told in words
     return {**values, "text": number.text}
 
 
@@ -220,61 +220,63 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
     )
 
 
-def _measurement(cell: Cell, catalog: Catalog, records: Records) -> dict[str, Any] | None:
-    """The cell's measurement: as its record has it, or as it is planned where it was not taken.
+def _measurements(cell: Cell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
+    """The cell's measurement under each seed: as its record has it, or else as it is planned.
 
     ``code`` is the digest of the code that took it, ``code_here`` that of the code of this checkout
     where the same measurement is planned.
     """
     if (shown := _shown(cell, records)) is None:
-        return None
-    path, key = shown
+        return []
+    return [_measurement(path, shown.key, catalog, records) for path in shown.records]
+
+
+def _measurement(path: Path, key: str, catalog: Catalog, records: Records) -> dict[str, Any]:
     record, node = records.read(path), records.node(path)
     if not isinstance(node, MeasurementNode):
         raise VitrailError(written_out(f"{path} is no record of a measurement; {AGAIN}", node))
-    known = {"name": node.name, "key": key, "function": node.function, "args": node.args}
-    facts = record.outcome["provenance"] if record else {}
+    own = node.measurement
     planned = catalog.node(path) if path in catalog.records else None
     return {
-        **known,
-        "seeds": list(node.seeds),
+        "name": own.name,
+        "key": key,
+        "function": own.function,
+        "args": own.args,
+        "seed": own.seed,
         "record": str(path),
-        **_made(record, [facts] if record else []),
+        **_made(record),
         "code": record.outcome["code"] if record else None,
         "code_here": planned.code if isinstance(planned, MeasurementNode) else None,
     }
 
 
-def _made(record: Record | None, facts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What a record and the facts of its parts say of how it was made; None where nothing does.
+def _made(record: Record | None) -> dict[str, Any]:
+    """What a record says of how it was made; None where nothing does.
 
     `seconds` are those of one device.
     """
-    seconds = [
-        fact["wall_seconds"] * fact.get("processes", 1) for fact in facts if "wall_seconds" in fact
-    ]
-    devices = dict.fromkeys(str(fact["device"]) for fact in facts if "device" in fact)
+    facts = (record.facts if record else None) or {}
+    seconds = facts.get("wall_seconds")
     return {
         "sha256": record.sha256 if record else None,
         "commit": "+".join(record.commits) if record else None,
-        "device": ", ".join(devices) or None,
-        "seconds": sum(seconds) if seconds else None,
+        "device": facts.get("device"),
+        "seconds": None if seconds is None else seconds * facts.get("processes", 1),
     }
 
 
 def _trainings(cell: Cell, records: Records) -> list[dict[str, Any]]:
-    """The trainings that a cell's measurement rests on, each after those that it starts from."""
+    """The trainings that a cell's measurements rest on, each after those that it starts from."""
     shown = _shown(cell, records)
-    measurement = records.node(shown[0]) if shown else None
-    if measurement is None:
-        return []
+    behind: dict[Path, TrainingNode] = {}
+    for path in shown.records if shown else ():
+        if measurement := records.node(path):
+            behind |= _trainings_behind(measurement, records)
     found = []
-    for path, node in _trainings_behind(measurement, records).items():
+    for path, node in behind.items():
         record = records.read(path)
-        facts = list(record.outcome["facts"].values()) if record else []
-        codes = dict.fromkeys(str(fact.get("code") or "") for fact in facts)
-        own = {"record": str(path), "seeds": list(node.seeds), **_made(record, facts)}
-        found.append({**own, "code": "+".join(codes) or None})
+        code = record.outcome["facts"].get("code") if record else None
+        found.append({"record": str(path), "seed": node.run.seed, **_made(record), "code": code})
     return found
 
 
@@ -289,7 +291,7 @@ def _trainings_behind(node: AnyNode, records: Records) -> dict[Path, TrainingNod
 
 def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     """The recipe that is measured: the values that a file sets, with its line."""
-    measurement = named.cell.measurement
+    measurement = catalog.measurement_of(named.cell)
     if measurement is None or measurement.on is None or named.recipe is None:
         return None
     paper = catalog.paper(measurement.paper)
@@ -298,7 +300,7 @@ def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
     values = measurement.on.recipe.shown()
     return {
         "name": named.recipe,
-        "folder": str(measurement.on.folder),
+        "folder": str(measurement.on.home),
         "values": [
             {"field": ".".join(keys), "value": value, "place": place}
             for keys, value, place in places(values, written)
@@ -309,11 +311,10 @@ def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
 
 def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
     """What is wrong with the records behind a cell and with that of its table, with the remedy."""
-    ledger, node = ledger_of(catalog), catalog.rendering_node(named.artifact)
-    measurement = named.cell.measurement
-    paths = [measurement.path] if measurement else []
-    found = {fault.output: fault for path in (*paths, node.output) if (fault := ledger.fault(path))}
-    return [fault.remedy(node.target, catalog.snakemake) for fault in found.values()]
+    ledger = ledger_of(catalog)
+    paths = (*named.cell.records, catalog.rendering(named.artifact))
+    found = {fault.output: fault for path in paths if (fault := ledger.fault(path))}
+    return [fault.remedy(named.target, catalog.snakemake) for fault in found.values()]
 
 
 def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
@@ -334,8 +335,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
         tell("" if number else "claims", told)
     if not origin["claims"]:
         tell("claims", "none uses this cell")
-    if origin["measurement"]:
-        _print_measurement(origin["measurement"], origin["origin"])
+    if origin["measurements"]:
+        _print_measurements(origin["measurements"], origin["origin"])
     if origin["trainings"]:
         _print_trainings(origin["trainings"], origin["origin"])
     if recipe := origin["recipe"]:
@@ -357,41 +358,44 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
 
 
 def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
-    if named.cell.measurement is None:
+    if not named.cell.records:
         return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
     return f"not yet: {origin['command']}"
 
 
-def _print_measurement(measurement: Mapping[str, Any], origin: str) -> None:
+def _print_measurements(measurements: Sequence[Mapping[str, Any]], origin: str) -> None:
     say("")
+    first = measurements[0]
     as_published = ", as published" if origin == "published" else ""
-    heading(f"Measurement {measurement['name']}: {measurement['key']}{as_published}")
-    arguments = ", ".join(f"{key}={value}" for key, value in measurement["args"].items())
-    tell("function", measurement["function"])
+    heading(f"Measurement {first['name']}: {first['key']}{as_published}")
+    arguments = ", ".join(f"{key}={value}" for key, value in first["args"].items())
+    tell("function", first["function"])
     tell("arguments", arguments or "none")
-    tell("seeds", ", ".join(map(str, measurement["seeds"])))
-    tell("record", measurement["record"])
-    if measurement["sha256"] is None:
-        return
-    tell("sha256", measurement["sha256"])
-    code, here = measurement["code"], measurement["code_here"]
-    tell("code", code if here in (None, code) else f"{code} (the code here is {here})")
-    tell("commit", measurement["commit"] or "unknown")
-    tell("device", measurement["device"] or "unknown")
-    tell("time", _time(measurement["seconds"]) or "unknown")
+    codes = {own["code"] for own in measurements if own["code"]}
+    if (here := first["code_here"]) and codes - {here}:
+        tell("code here", here)
+    tell("device", ", ".join(dict.fromkeys(own["device"] or "unknown" for own in measurements)))
+    tell("records in", str(Path(first["record"]).parent))
+    names = [{**own, "record": Path(own["record"]).name} for own in measurements]
+    _print_records(names, "not measured", "Measurements")
 
 
 def _print_trainings(trainings: Sequence[Mapping[str, Any]], origin: str) -> None:
+    title = "Trainings, as published" if origin == "published" else "Trainings"
+    _print_records(trainings, "not trained", title)
+
+
+def _print_records(records: Sequence[Mapping[str, Any]], missing: str, title: str) -> None:
+    """Print a line for each record: its seed, and what it says of how it was made."""
     say("")
     rows = []
-    for training in trainings:
-        made = training["sha256"] is not None
-        commit = "+".join(map(short_commit, (training["commit"] or "").split("+")))
-        told = [commit or "unknown", training["code"] or "unknown", _time(training["seconds"])]
-        seeds = ", ".join(map(str, training["seeds"]))
-        rows.append([training["record"], seeds, *(told if made else ["not trained", None, None])])
-    title = "Trainings, as published" if origin == "published" else "Trainings"
-    table(["record", "seeds", "commit", "code", "time"], rows, ["time"], title)
+    for own in records:
+        commit = "+".join(map(short_commit, (own["commit"] or "").split("+"))) or "unknown"
+        told = [commit, own["code"] or "unknown", _time(own["seconds"])]
+        if own["sha256"] is None:
+            told = [missing, None, None]
+        rows.append([own["record"], str(own["seed"]), *told])
+    table(["record", "seed", "commit", "code", "time"], rows, ["time"], title)
 
 
 def _time(seconds: float | None) -> str | None:

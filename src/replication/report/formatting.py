@@ -18,9 +18,8 @@ from replication.claims.comparison import YES_NO, decimals_of
 from replication.claims.rounding import decimals_by, format_number
 
 if TYPE_CHECKING:
-    from replication.config.paper import Labelled, Printed
-    from replication.plan.graph import Artifact, Cell
-    from replication.records.nodes import RenderingNode, ShownCell, ShownColumn
+    from replication.config.paper import Printed, ShownColumn
+    from replication.records.graph import Artifact, Cell
 
 NOT_RUN = "—"
 REFUSED = "n/a"
@@ -125,7 +124,7 @@ class Row:
 class Table:
     """An artifact's numbers as they are written, its columns' headings, and notes on both."""
 
-    artifact: RenderingNode | Artifact
+    artifact: Artifact
     headings: tuple[str, ...]
     rows: tuple[Row, ...]
     origin: str
@@ -143,7 +142,7 @@ class Table:
         return entries[labels.index(column)]
 
 
-def table_of(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> Table:
+def table_of(artifact: Artifact, cells: pd.DataFrame) -> Table:
     """Make the table of an artifact from its tidy cells, of which there may be none."""
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
@@ -179,7 +178,7 @@ def format_interval(low: float, high: float) -> str:
     return f"95 % interval {low:.4g} to {high:.4g}"
 
 
-def spans(columns: Sequence[ShownColumn | Labelled]) -> list[tuple[str, int]]:
+def spans(columns: Sequence[ShownColumn]) -> list[tuple[str, int]]:
     """The groups that columns stand in, with the count of each; none where no column has one."""
     groups = itertools.groupby(column.group or "" for column in columns)
     counted = [(name, len(list(members))) for name, members in groups]
@@ -191,9 +190,7 @@ def short_commit(commit: str) -> str:
     return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
 
 
-def entry_of(
-    cell: ShownCell | Cell, found: Mapping[Hashable, Any] | None = None, same_as: str = ""
-) -> Entry:
+def entry_of(cell: Cell, found: Mapping[Hashable, Any] | None = None, same_as: str = "") -> Entry:
     """Write a cell; `found` is its row of the tidy cells, `same_as` the cell that it copies."""
     printed = _printed(cell.printed, cell) if cell.printed else Number()
     if found is None:
@@ -207,7 +204,7 @@ def entry_of(
     )
 
 
-def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str) -> Number:
+def _measured(found: Mapping[Hashable, Any], cell: Cell, equal: str) -> Number:
     """Write a tidy cell's number with the spread that it has, and before its mark `equal`."""
     value, std, decimals = found["measured"], found["std"], cell.digits
     if pd.isna(value):
@@ -223,7 +220,7 @@ def _measured(found: Mapping[Hashable, Any], cell: ShownCell | Cell, equal: str)
     return Number(format_number(value, decimals), spread, mark)
 
 
-def _printed(printed: Printed, cell: ShownCell | Cell) -> Number:
+def _printed(printed: Printed, cell: Cell) -> Number:
     """Write a number, an answer or a word as the paper prints it."""
     if isinstance(printed.value, str):
         return Number(printed.value)
@@ -247,7 +244,7 @@ def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
         "explained by": found["explained_by"],
         **{name: found[name] for name in ("dataset", "device")},
         "recipe": found["recipe_hash"],
-        "measurement": (found["measurement"] or "")[:12],
+        "measurement": ", ".join(digest[:12] for digest in (found["measurement"] or "").split()),
         "commit": "" if pd.isna(found["commit"]) else short_commit(found["commit"]),
         "printed in": found["source"],
     }
@@ -256,15 +253,15 @@ def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
     return {name: fact for name, fact in facts.items() if fact and not pd.isna(fact)}
 
 
-def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
+def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
     """The cells that show the same number as an earlier one, by place, with where that stands."""
     columns = {column.full_label: column for column in artifact.columns}
-    first: dict[tuple[object, str], ShownCell | Cell] = {}
+    first: dict[tuple[object, str], Cell] = {}
     copies = {}
     for cell in artifact.cells:
-        if cell.measurement is None:
+        if not cell.records:
             continue
-        same = first.setdefault((cell.measurement, cell.key), cell)
+        same = first.setdefault((cell.records, cell.key), cell)
         here, there = columns[cell.column], columns[same.column]
         names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
         if differing := [theirs for theirs, own in names if theirs != own]:
@@ -272,9 +269,7 @@ def _copies(artifact: RenderingNode | Artifact) -> dict[tuple[str, str], str]:
     return copies
 
 
-def _timed_once(
-    artifact: RenderingNode | Artifact, cells: pd.DataFrame
-) -> dict[tuple[str, str], str]:
+def _timed_once(artifact: Artifact, cells: pd.DataFrame) -> dict[tuple[str, str], str]:
     """The cells of rows whose times and memory are those of an earlier row, to the last bit.
 
     A measure that times equal models once gives their rows one number; two timings never agree.
@@ -284,7 +279,7 @@ def _timed_once(
     for cell in cells.to_dict("records"):
         at = cell["row"], cell["column"]
         if at in numbers and not pd.isna(cell["measured"]):
-            rows.setdefault(at[0], {})[at[1]] = numbers[at].measurement, cell["measured"]
+            rows.setdefault(at[0], {})[at[1]] = numbers[at].records, cell["measured"]
     first: dict[Hashable, str] = {}
     return {
         (row, column): same
@@ -295,7 +290,7 @@ def _timed_once(
     }
 
 
-def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
+def _heading(column: ShownColumn, cells: pd.DataFrame) -> str:
     """A column's label, with its unit where the table has several and the label does not say it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
     if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
@@ -303,12 +298,12 @@ def _heading(column: ShownColumn | Labelled, cells: pd.DataFrame) -> str:
     return column.label if units[0] in column.label else f"{column.label} ({units[0]})"
 
 
-def origin(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
+def origin(artifact: Artifact, cells: pd.DataFrame) -> str:
     """What was measured, and on what, in one line."""
     return " · ".join([*_quantity(cells), *measured_on(artifact, cells)])
 
 
-def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
+def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
     """Models, data and seeds that the numbers come from; then scale, device and commit.
 
     Numbers of no data and no hardware are the same at every scale, and say the commit alone.
@@ -332,7 +327,7 @@ def measured_on(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> tupl
     return " · ".join(filter(None, what)), " · ".join(filter(None, origin))
 
 
-def datasets_read(names: str, artifact: RenderingNode | Artifact, word: str) -> list[str]:
+def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
     """Datasets of a text, each once; a stand-in with what the paper has, after `word`."""
     stand_ins = artifact.stand_ins
     return [
@@ -360,7 +355,7 @@ def _named(name: str, column: pd.Series) -> str:
     return values and f"{name} {values}"
 
 
-def _notes(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> list[str]:
+def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     copied = _copies(artifact) or _timed_once(artifact, cells)
     needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
@@ -386,7 +381,7 @@ def _refusals(cells: pd.DataFrame) -> list[str]:
     return [f"n/a {where}: {why}." for why, where in places.items()]
 
 
-def _allowed(artifact: RenderingNode | Artifact, cells: pd.DataFrame) -> str:
+def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
     """Say how far numbers may differ, for each kind of cell that this table judges."""
     facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
     found = set()

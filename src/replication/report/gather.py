@@ -14,13 +14,13 @@ from replication.claims.comparison import COLUMNS, read_cells
 from replication.claims.judge import COLUMNS as CLAIM_COLUMNS
 from replication.claims.judge import STATUSES, WORST_FIRST, evaluate
 from replication.config.claims import KINDS
-from replication.records.nodes import RenderingNode, ReportedPaper, ReportNode, TrainingNode
+from replication.records.nodes import TrainingNode
 from replication.records.record import Record, read_record
 from replication.report.formatting import Table, short_commit, table_of
 from vitrail.provenance import duration
 
 if TYPE_CHECKING:
-    from replication.plan.graph import Artifact
+    from replication.records.graph import Artifact, Report, ReportedPaper
 
 
 MODELS = [
@@ -47,7 +47,7 @@ class ArtifactResults:
     One that is not built has no file.
     """
 
-    node: RenderingNode
+    about: Artifact
     table: Table
     verdicts: Counter[str]
     files: Mapping[str, Path]
@@ -80,7 +80,7 @@ class PaperResults:
 class Results:
     """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
 
-    node: ReportNode
+    report: Report
     papers: Sequence[PaperResults]
     cost: Cost
     circumstances: Mapping[str, str]
@@ -116,41 +116,40 @@ class Results:
 
 
 def results_of(
-    node: ReportNode,
-    renderings: Iterable[RenderingNode],
-    folder: Path | None = None,
+    report: Report,
+    artifacts: Iterable[Artifact],
+    folder: Path,
     record: Callable[[Path], Record | None] = read_record,
 ) -> Results:
-    """Read the results of artifacts from a results folder, by default the report's own.
+    """Read the results of artifacts from a results folder.
 
     `record` gives the records that tell what the artifacts cost, by their paths.
 
     Raises:
         VitrailError: a file of results or the record of a training or a measurement is damaged.
     """
-    folder = folder or node.output.parent
-    nodes: dict[str, dict[str, RenderingNode]] = {paper.name: {} for paper in node.papers}
-    for artifact in renderings:
-        nodes[artifact.paper][artifact.name] = artifact
-    started = started_of(node.trainings, record)
+    known: dict[str, dict[str, Artifact]] = {paper.name: {} for paper in report.papers}
+    for artifact in artifacts:
+        known[artifact.paper][artifact.name] = artifact
+    started = started_of(report.trainings, record)
     papers = []
     tables: list[pd.DataFrame] = []
-    for paper in node.papers:
-        own = nodes[paper.name]
+    for paper in report.papers:
+        own = known[paper.name]
         cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
         claims = evaluate(paper.claims, cells, own, paper.tuning_results, paper.registered, started)
-        artifacts = [_artifact(own[name], cells[name], folder) for name in own]
+        shown = [_artifact(own[name], cells[name], folder) for name in own]
         judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
-        papers.append(PaperResults(paper, artifacts, judged, count_evidence(claims)))
+        papers.append(PaperResults(paper, shown, judged, count_evidence(claims)))
         tables += cells.values()
     measured = (
-        path for own in nodes.values() for node in own.values() for path in node.measurements
+        path for own in known.values() for artifact in own.values() for path in artifact.records
     )
-    cost = cost_of(dict.fromkeys((*node.trainings, *measured)), record)
-    return Results(node, papers, cost, _circumstances(tables, cost))
+    cost = cost_of(dict.fromkeys((*report.trainings, *measured)), record)
+    return Results(report, papers, cost, _circumstances(tables, cost))
 
 
-def cells_of(artifact: RenderingNode | Artifact, folder: Path) -> pd.DataFrame:
+def cells_of(artifact: Artifact, folder: Path) -> pd.DataFrame:
     """The tidy cells of an artifact in a results folder; none where it is not built."""
     path = folder / artifact.paper / f"{artifact.name}.csv"
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
@@ -197,14 +196,12 @@ def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> C
     for path in paths:
         if (found := record(path)) is None:
             continue
-        training = isinstance(found.node, TrainingNode)
-        outcome = found.outcome
-        for facts in outcome["facts"].values() if training else [outcome["provenance"]]:
-            cost.counted += 1
-            if "wall_seconds" in facts:  # each process had a device of its own
-                cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
-            else:
-                cost.silent += 1
+        facts = found.facts or {}
+        cost.counted += 1
+        if "wall_seconds" in facts:  # each process had a device of its own
+            cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+        else:
+            cost.silent += 1
     return cost
 
 
@@ -218,16 +215,15 @@ def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -
     for path in paths:
         if (found := record(path)) is None or not isinstance(found.node, TrainingNode):
             continue
-        times = [facts.get("started", "") for facts in found.outcome["facts"].values()]
-        digest = found.node.recipe.hash
-        started[digest] = min([*times, started.get(digest, times[0])])
+        began, digest = str(found.outcome["facts"].get("started", "")), found.node.run.recipe.hash
+        started[digest] = min(began, started.get(digest, began))
     return started
 
 
-def _artifact(node: RenderingNode, cells: pd.DataFrame, folder: Path) -> ArtifactResults:
-    files = {suffix: folder / node.paper / f"{node.name}{suffix}" for suffix in node.suffixes}
-    built = {suffix: file for suffix, file in files.items() if file.is_file()}
-    return ArtifactResults(node, table_of(node, cells), Counter(cells["verdict"]), built)
+def _artifact(artifact: Artifact, cells: pd.DataFrame, folder: Path) -> ArtifactResults:
+    files = artifact.files_in(folder / artifact.paper)
+    built = {file.suffix: file for file in files if file.is_file()}
+    return ArtifactResults(artifact, table_of(artifact, cells), Counter(cells["verdict"]), built)
 
 
 def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:

@@ -42,10 +42,9 @@ measures and verdicts are sound."""
 
 def as_markdown(results: Results) -> str:
     """Return the report of a scale in Markdown; its links are relative to the results folder."""
-    node = results.node
     parts = [
-        f"# Results at scale {node.scale}",
-        node.description,
+        f"# Results at scale {results.report.scale}",
+        results.report.description,
         LEGEND,
         _overview(results),
         controls_of(results),
@@ -152,19 +151,19 @@ def _claims_table(paper: PaperResults) -> str:
 
 def _entry(artifact: ArtifactResults) -> str:
     """One artifact: caption, links, verdicts, and the picture of a figure."""
-    node = artifact.node
+    about = artifact.about
     parts = [
-        f"### {node.name}: {markdown_escape(node.title)}",
-        f"> {markdown_escape(node.caption)} ({node.source})",
+        f"### {about.name}: {markdown_escape(about.title)}",
+        f"> {markdown_escape(about.caption)} ({about.source})",
     ]
     if not artifact.files:
-        return "\n\n".join([*parts, f"Not built: `{node.command}`"])
-    parts += [markdown_escape(node.note)] if node.note else []
-    stem = f"{node.paper}/{node.name}"
-    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in node.suffixes)
+        return "\n\n".join([*parts, f"Not built: `{about.command}`"])
+    parts += [markdown_escape(about.note)] if about.note else []
+    stem = f"{about.paper}/{about.name}"
+    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in about.suffixes)
     verdicts = artifact.verdicts
     counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
     parts.append(" · ".join([links, *counts]))
-    if node.shape == "figure":
-        parts.append(f"![{markdown_escape(node.title)}]({stem}.svg)")
+    if about.kind == "figure":
+        parts.append(f"![{markdown_escape(about.title)}]({stem}.svg)")
     return "\n\n".join(parts)

@@ -30,10 +30,12 @@ from replication.report.forest import forest
 from replication.report.formatting import datasets_read, spans
 from replication.report.gather import count_papers, results_of
 from replication.report.markdown import LEGEND, as_markdown, controls_of, effect_of
+from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 from vitrail.style import save
 
 if TYPE_CHECKING:
+    from replication.records.graph import Artifact, Report
     from replication.records.nodes import ReportNode
     from replication.report.formatting import Entry
     from replication.report.gather import PaperResults, Results
@@ -69,12 +71,21 @@ class Finding:
     html: str
 
 
-def write_report(node: ReportNode) -> None:
-    """Write the report from the records of all artifacts; VitrailError where one is missing."""
+def write_report(node: ReportNode, said: Report) -> None:
+    """Write a report, which says `said` of the papers, from the records of all artifacts.
+
+    Raises:
+        VitrailError: the record of an artifact is missing, or the report was planned when claims
+            or findings said something else.
+    """
+    if said.digest != node.report:
+        raise VitrailError(
+            f"configs/ or FINDINGS.md has changed since {node.path} was written; start snakemake "
+            "again"
+        )
     renderings = (require_record(path).node for path in node.renderings)
-    results = results_of(
-        node, (rendering for rendering in renderings if isinstance(rendering, RenderingNode))
-    )
+    artifacts = (made.artifact for made in renderings if isinstance(made, RenderingNode))
+    results = results_of(said, artifacts, node.output.parent)
     _, html, *_ = write_summary(results, node.output)
     write_atomically(html, as_html(results))
 
@@ -121,7 +132,7 @@ def as_html(results: Results) -> str:
     counted = count_papers(papers)
     four = sum(map(_prints, papers)) == 4
     return environment.get_template("report.html.j2").render(
-        node=results.node,
+        node=results.report,
         title="Four Vision Transformer papers, rebuilt" if four else "Papers, rebuilt",
         style=Markup((WEB / "report.css").read_text(encoding="utf-8")),
         script=Markup((WEB / "report.js").read_text(encoding="utf-8")),
@@ -131,9 +142,9 @@ def as_html(results: Results) -> str:
         papers=papers,
         verdicts=sum((paper.verdicts for paper in papers), Counter()),
         headline={paper.about.name: _first_headline(paper) for paper in papers},
-        findings=_findings(results.node.findings, [paper.about.name for paper in papers]),
+        findings=_findings(results.report.findings, [paper.about.name for paper in papers]),
         outside=[
-            (artifact, row, artifact.node.columns[number], entry)
+            (artifact, row, artifact.about.columns[number], entry)
             for paper in papers
             for artifact in paper.artifacts
             for row in artifact.table.shown_rows
@@ -165,7 +176,7 @@ def as_html(results: Results) -> str:
     )
 
 
-def heading(artifact: RenderingNode) -> str:
+def heading(artifact: Artifact) -> str:
     """What an artifact is called: "Table 2: ..." for `table2`, its title alone if it is ours."""
     found = re.fullmatch(r"(table|fig)([A-Z]?\d+[a-z]?|[A-Z])", artifact.name)
     kind = {"table": "Table", "fig": "Figure"}[found[1]] if found else ""
@@ -180,7 +191,7 @@ def _of_paper(paper: PaperResults) -> list[dict[str, Any]]:
 
 def _by_artifact(paper: PaperResults) -> dict[str, list[dict[str, Any]]]:
     """The claims of a paper by artifact; under "elsewhere" those on what is not made here."""
-    found: dict[str, list[dict[str, Any]]] = {each.node.name: [] for each in paper.artifacts}
+    found: dict[str, list[dict[str, Any]]] = {each.about.name: [] for each in paper.artifacts}
     found["elsewhere"] = []
     for claim in _of_paper(paper):
         found.get(claim["artifact"], found["elsewhere"]).append(claim)
@@ -214,23 +225,23 @@ def _findings(text: str, papers: Iterable[str]) -> dict[str, list[Finding]]:
 def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
     """What the page tells of a number that is clicked, by table, in the order of its cells."""
     return {
-        artifact.node.target: [
-            _told(entry, artifact.node, row.label, column)
+        artifact.about.target: [
+            _told(entry, artifact.about, row.label, column)
             for row in artifact.table.shown_rows
-            for entry, column in zip(row.entries, artifact.node.columns, strict=True)
+            for entry, column in zip(row.entries, artifact.about.columns, strict=True)
             if entry.verdict
         ]
         for paper in papers
         for artifact in paper.artifacts
-        if artifact.files and artifact.node.shape == "table"
+        if artifact.files and artifact.about.kind == "table"
     }
 
 
-def _told(entry: Entry, node: RenderingNode, row: str, column: Any) -> list[Any]:
+def _told(entry: Entry, artifact: Artifact, row: str, column: Any) -> list[Any]:
     """Labels, both numbers, the verdict and the origin of a cell."""
     facts = dict(entry.facts)
     if "dataset" in facts:
-        facts["dataset"] = ", ".join(datasets_read(facts["dataset"], node, "in place of"))
+        facts["dataset"] = ", ".join(datasets_read(facts["dataset"], artifact, "in place of"))
     numbers = entry.measured.text.rstrip("†‡≈"), entry.printed.text
     return [row, column.full_label, *numbers, entry.verdict, entry.same_as, facts]
 

@@ -40,7 +40,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     found = {
         other: (called if recipe == called else run.name, run)
         for (other, called), run in known.items()
-        if recipe in (called, run.folder.name)
+        if recipe in (called, run.home.name)
     }
     if not found:
         where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
@@ -50,7 +50,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
         names = [f"{name}/{called}" for name, (called, _) in found.items()]
         raise VitrailError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
     called, run = next(iter(found.values()))
-    say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.folder}")
+    say(f"# {run.paper}, recipe {called} at scale {catalog.scale.name}: {run.home}")
     values = run.recipe.shown()
     if not why:
         say(as_yaml(values).rstrip())

@@ -9,7 +9,7 @@ import pandas as pd
 
 from replication.claims.comparison import YES_NO
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact, Cell, Measurement, Run
+from replication.records.graph import Artifact, Cell, Measurement, Run, by_recipe
 from replication.report.formatting import Entry, table_of
 from replication.report.gather import cells_of
 from replication.report.results import published_folder
@@ -28,7 +28,8 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     say(artifact.caption, *filter(None, [artifact.note]))
     say(f"Files: {', '.join(map(str, catalog.files(artifact)))}", "")
     if not artifact.cells:
-        table(["measure", "run"], [[m.name, _subject(m)] for m in artifact.measurements])
+        measured = {(own.name, _subject(own)) for own in catalog.measurements_of(artifact)}
+        table(["measure", "run"], sorted(measured))
         return
     cells = cells_of(artifact, catalog.results)
     if cells.empty:
@@ -41,7 +42,7 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
     if long:
         for cell, entry in lines:
-            _print_in_full(cell, entry)
+            _print_in_full(cell, entry, catalog)
         say("")
         return
     header = [artifact.row_header or "row", "column", *NUMBERS, "verdict"]
@@ -56,9 +57,14 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
 
 
 def print_runs(runs: Iterable[Run]) -> None:
-    """Print the folder of each run, its seeds, and the run whose weights it starts from."""
+    """Print the folder of each recipe's runs, their seeds, and the recipe that they start from."""
     rows = [
-        [run.folder, ", ".join(map(str, run.seeds)), run.recipe.model.weights_from] for run in runs
+        [
+            seeds[0].home,
+            ", ".join(str(run.seed) for run in seeds),
+            seeds[0].recipe.model.weights_from,
+        ]
+        for seeds in by_recipe(runs)
     ]
     if rows:
         table(["folder", "seeds", "starts from"], rows, title="Runs")
@@ -73,18 +79,21 @@ def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
         "title": artifact.title,
         "source": artifact.source,
         "files": [str(path) for path in catalog.files(artifact)],
-        "cells": [_cell(cell, found.get((cell.row, cell.column), {})) for cell in artifact.cells],
+        "cells": [
+            _cell(cell, found.get((cell.row, cell.column), {}), catalog) for cell in artifact.cells
+        ],
     }
 
 
-def _cell(cell: Cell, found: Mapping[Hashable, Any]) -> dict[str, Any]:
+def _cell(cell: Cell, found: Mapping[Hashable, Any], catalog: Catalog) -> dict[str, Any]:
+    measurement = catalog.measurement_of(cell)
     measured = {name: found.get(name) for name in ("measured", "std", "n_seeds", "verdict")}
     return {
         "row": cell.row,
         "column": cell.column,
         "unit": cell.unit,
-        "measure": cell.measurement.name if cell.measurement else None,
-        "run": _subject(cell.measurement) if cell.measurement else None,
+        "measure": measurement.name if measurement else None,
+        "run": _subject(measurement) if measurement else None,
         **{name: None if pd.isna(value) else value for name, value in measured.items()},
         "printed": cell.printed.value if cell.printed else None,
         "printed_std": cell.printed.std if cell.printed else None,
@@ -92,16 +101,16 @@ def _cell(cell: Cell, found: Mapping[Hashable, Any]) -> dict[str, Any]:
     }
 
 
-def _print_in_full(cell: Cell, entry: Entry) -> None:
+def _print_in_full(cell: Cell, entry: Entry, catalog: Catalog) -> None:
     """Print a cell's numbers, and below them its measure, its run, and its place in the paper."""
     numbers = {"measured": entry.measured.text, "printed": with_unit(entry.printed.text, cell)}
     told = [f"{name} {number}" for name, number in numbers.items() if number]
     verdict = filter(None, [entry.verdict])
     say(f"{cell.row}, {cell.column}: {', '.join([*told, *verdict]) or 'no number'}")
     origin = []
-    if cell.measurement:
-        subject = _subject(cell.measurement)
-        origin.append(f"{cell.measurement.name}: {cell.key}" + (subject and f" of {subject}"))
+    if measurement := catalog.measurement_of(cell):
+        subject = _subject(measurement)
+        origin.append(f"{measurement.name}: {cell.key}" + (subject and f" of {subject}"))
     if cell.printed:
         origin.append(cell.printed.source)
     say(f"    {'; '.join(origin) or 'not measured'}")
@@ -110,8 +119,8 @@ def _print_in_full(cell: Cell, entry: Entry) -> None:
 def _subject(measurement: Measurement) -> str:
     """The folder of the run that is measured; in brackets where it need not be trained."""
     if measurement.run:
-        return measurement.run.folder.name
-    return f"({measurement.described.folder.name})" if measurement.described else ""
+        return measurement.run.home.name
+    return f"({measurement.described.home.name})" if measurement.described else ""
 
 
 def with_unit(printed: str, cell: Cell) -> str:

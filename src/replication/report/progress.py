@@ -16,40 +16,38 @@ from replication.config.datasets import DatasetInfo, find
 from replication.config.weights import REGISTRY, PublishedWeights, load_weights_registry
 from replication.datasets.verify import verify
 from replication.plan.catalog import Catalog
-from replication.plan.graph import Artifact, Run
+from replication.records.graph import Artifact, Run
 from vitrail.errors import VitrailError
 
 State = Literal["done", "resumable", "missing"]
 STATES: tuple[State, ...] = get_args(State)
 
 
-def _last_checkpoint(run: Run, seed: int) -> int | None:
-    """The step of the newest checkpoint of a seed, None where there is none."""
-    files = (run.seed_folder(seed) / "checkpoints").glob("step-" + 8 * "[0-9]" + ".pt")
+def _last_checkpoint(run: Run) -> int | None:
+    """The step of the newest checkpoint of a run, None where there is none."""
+    files = (run.folder / "checkpoints").glob("step-" + 8 * "[0-9]" + ".pt")
     return max((int(file.stem.removeprefix("step-")) for file in files), default=None)
 
 
-def state_of(run: Run, seed: int) -> State:
-    """Whether a seed is trained, can go on from a checkpoint, or has nothing yet."""
-    if run.weights(seed).is_file():
+def state_of(run: Run) -> State:
+    """Whether a run is trained, can go on from a checkpoint, or has nothing yet."""
+    if run.weights.is_file():
         return "done"
-    return "missing" if _last_checkpoint(run, seed) is None else "resumable"
+    return "missing" if _last_checkpoint(run) is None else "resumable"
 
 
-def share_left(run: Run, seed: int) -> float:
-    """The share of a seed's training that is still to do, from 0 to 1."""
-    if run.weights(seed).is_file():
+def share_left(run: Run) -> float:
+    """The share of a run's training that is still to do, from 0 to 1."""
+    if run.weights.is_file():
         return 0.0
-    total = run.recipe.steps(run.info.train_images)
-    return max(0.0, 1 - (_last_checkpoint(run, seed) or 0) / total) if total else 1.0
+    total = run.recipe.steps(run.dataset.train_images)
+    return max(0.0, 1 - (_last_checkpoint(run) or 0) / total) if total else 1.0
 
 
-def training_state(run: Run, seeds: tuple[int, ...]) -> State:
-    """The state of a training: done when its record and the weights of all its seeds exist."""
-    states = {state_of(run, seed) for seed in seeds}
-    if run.record(seeds).is_file() and states == {"done"}:
-        return "done"
-    return "missing" if states == {"missing"} else "resumable"
+def training_state(run: Run) -> State:
+    """The state of a run's training, which is done when its record is there, too."""
+    state = state_of(run)
+    return "resumable" if state == "done" and not run.record.is_file() else state
 
 
 def count_states(states: Iterable[State]) -> dict[State, int]:
@@ -62,11 +60,6 @@ def is_rendered(artifact: Artifact, catalog: Catalog) -> bool:
     """Whether every file of an artifact is there, and the record of its rendering."""
     made = (catalog.rendering(artifact), *catalog.files(artifact))
     return all(file.is_file() for file in made)
-
-
-def runs_behind(artifacts: Iterable[Artifact]) -> list[Run]:
-    """The runs behind some artifacts, each once."""
-    return list({run.folder: run for artifact in artifacts for run in artifact.runs}.values())
 
 
 @dataclass(frozen=True)
@@ -117,8 +110,9 @@ def datasets_needed(
     """
     names: list[tuple[str, Artifact]] = []
     for artifact in artifacts:
-        names += [(run.recipe.data.dataset, artifact) for run in artifact.runs]
-        names += [(name, artifact) for taken in artifact.measurements for name in taken.datasets]
+        infos = [run.dataset for run in catalog.runs_of(artifact)]
+        infos += [info for own in catalog.measurements_of(artifact) for info in own.datasets]
+        names += [(info.name, artifact) for info in infos]
     needs = []
     for name, users in _users(names):
         info, fault = find(name, catalog.datasets), None
@@ -133,7 +127,9 @@ def datasets_needed(
 def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
     """The published weights that runs of some artifacts start from."""
     users = _users(
-        (run.recipe.model.published, artifact) for artifact in artifacts for run in artifact.runs
+        (run.recipe.model.published, artifact)
+        for artifact in artifacts
+        for run in catalog.runs_of(artifact)
     )
     registry = load_weights_registry(catalog.root / REGISTRY) if users else {}
     paths = [catalog.weights_of(name) for name, _ in users]

@@ -17,9 +17,10 @@ import pandas as pd
 from replication.claims.comparison import as_measured
 from replication.claims.judge import evaluate
 from replication.plan.catalog import Catalog, Paper
-from replication.plan.graph import Artifact, Run
+from replication.plan.code_digest import training_code
+from replication.records.graph import Artifact, Run, by_recipe
 from replication.records.nodes import AnyNode, RenderingNode
-from replication.records.record import Fault, Ledger, Record, parse_record, read_record
+from replication.records.record import Fault, Ledger, Record, parse_record, read_record, trained_by
 from replication.report.gather import cells_of, started_of
 from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
@@ -77,20 +78,18 @@ def claims_of_paper(
     record: Callable[[Path], Record | None] = read_record,
 ) -> pd.DataFrame:
     """A paper's claims, judged on the results of one folder; `record` reads one that is made."""
-    nodes = {name: catalog.rendering_node(artifact) for name, artifact in paper.artifacts.items()}
-    tables = {name: cells_of(node, folder) for name, node in nodes.items()}
+    tables = {name: cells_of(artifact, folder) for name, artifact in paper.artifacts.items()}
     started = {}
     if (times := paper.registered) is not None:
-        runs = {run.folder: run for artifact in paper.artifacts.values() for run in artifact.runs}
-        records = (path for run in runs.values() for path in run.records)
-        started = started_of(records, record)
-    return evaluate(paper.claims, tables, nodes, paper.tuning_results, times, started)
+        runs = catalog.runs_of(*paper.artifacts.values())
+        started = started_of((run.record for run in runs), record)
+    return evaluate(paper.claims, tables, paper.artifacts, paper.tuning_results, times, started)
 
 
 def altered_files(node: RenderingNode) -> list[Path]:
     """The rendered files of an artifact that its measurements, rendered again, do not give."""
     with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-        again = render(node, Path(temporary), read_measured(node))
+        again = render(node.artifact, Path(temporary), read_measured(node.artifact))
         pairs = zip(node.files, again, strict=True)
         return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
 
@@ -104,10 +103,16 @@ def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
 
 
 def older_runs(runs: Iterable[Run]) -> list[str]:
-    """The runs that other code has trained than is here: no training is repeated for that."""
-    return [
-        f"{run.paper}/{run.folder.name}" for run in runs if run.trained_by(run.seeds) - {run.code}
-    ]
+    """The runs that other code has trained than is here: no training is repeated for that.
+
+    Those of one recipe are named once, by their folder below the runs' root.
+    """
+    found = []
+    for first, *others in by_recipe(runs):
+        code = training_code(first.recipe, first.dataset).digest
+        if {trained_by(run) for run in (first, *others)} - {None, code}:
+            found.append(f"{first.paper}/{first.home.name}")
+    return found
 
 
 def read_published(folder: Path) -> dict[Path, Record]:
@@ -134,16 +139,11 @@ def read_published(folder: Path) -> dict[Path, Record]:
     return records
 
 
-def published_node(
-    artifact: Artifact, catalog: Catalog, records: Iterable[Record]
-) -> RenderingNode:
-    """The node of what is published of an artifact, which may be planned otherwise by now."""
+def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact:
+    """An artifact as it is published, or else as it is planned now."""
     nodes = (record.node for record in records)
-    planned = catalog.rendering_node(artifact)
-    published = (
-        node for node in nodes if isinstance(node, RenderingNode) and node.target == artifact.target
-    )
-    return next(published, planned)
+    made = (node.artifact for node in nodes if isinstance(node, RenderingNode))
+    return next((artifact for artifact in made if artifact.target == planned.target), planned)
 
 
 def as_lines(records: Iterable[Record]) -> str:
@@ -180,9 +180,8 @@ def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
         node = record.node
         if not isinstance(node, RenderingNode):
             continue
-        measured = {
-            path: as_measured(records[path], path) for path in node.measurements if path in records
-        }
+        shown = [path for path in node.artifact.records if path in records]
+        measured = {path: as_measured(records[path], path) for path in shown}
         with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-            for file in render(node, Path(temporary), measured):
+            for file in render(node.artifact, Path(temporary), measured):
                 yield f"{node.paper}/{file.name}", file.read_bytes()

@@ -16,22 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 from tabulate import tabulate
 
-from replication.claims.comparison import Measured, compare, read_measurement
+from replication.claims.comparison import Measured, compare, gather_seeds, read_measurement
 from replication.config.functions import import_function
 from replication.report.formatting import Table, measured_on, table_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.config.paper import Labelled
-    from replication.records.nodes import RenderingNode, ShownColumn
+    from replication.config.paper import ShownColumn
+    from replication.records.graph import Artifact
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 
 
-def panels(
-    columns: Sequence[ShownColumn | Labelled], widths: Sequence[int], room: int
-) -> list[list[int]]:
+def panels(columns: Sequence[ShownColumn], widths: Sequence[int], room: int) -> list[list[int]]:
     """Break columns into panels of at most `room` characters, by index.
 
     Groups stay whole where they fit; one that fits no panel is broken into even pieces.
@@ -55,7 +53,7 @@ def panels(
 def markdown(table: Table) -> str:
     """Return the table in Markdown, aligned so that it can be read as plain text too."""
     artifact = table.artifact
-    columns: Sequence[ShownColumn | Labelled] = artifact.columns
+    columns: Sequence[ShownColumn] = artifact.columns
     titles = [
         "<br>".join(markdown_escape(part) for part in (column.group, heading) if part)
         for column, heading in zip(columns, table.headings, strict=True)
@@ -100,7 +98,7 @@ def _panels_of(table: Table) -> list[list[int]]:
     return panels(artifact.columns, widths, max(PANEL_WIDTH - labels, PANEL_WIDTH // 2))
 
 
-def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[Path, ...]:
+def render(artifact: Artifact, folder: Path, measured: Measured) -> tuple[Path, ...]:
     """Write an artifact's files into a folder, the tidy CSV always among them; return their paths.
 
     `measured` are the records of its measurements, as `read_measurement` gives them, by path.
@@ -111,17 +109,18 @@ def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[P
     """
     cells = compare(artifact, measured)
     table = table_of(artifact, cells)
-    csv, *_ = paths = tuple(folder / file.name for file in artifact.files)
+    csv, *_ = paths = artifact.files_in(folder)
     if artifact.draw is None:
         write_atomically(csv.with_suffix(".md"), markdown(table))
     else:
         from vitrail import style  # matplotlib only where something is drawn
 
-        if missing := [path for path in artifact.measurements if path not in measured]:
+        if missing := [path for path in artifact.records if path not in measured]:
             raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
         draw = import_function(artifact.draw, "artifacts.yaml")
         named = style.with_stand_ins_named(cells, artifact.stand_ins)
-        figure = draw(named, [measured[path] for path in artifact.measurements])
+        gathered = [gather_seeds(seeds, measured) for seeds in artifact.measurements]
+        figure = draw(named, gathered)
         if len(cells):
             style.stamp(figure, measured_on(artifact, cells))
         style.save(figure, csv.with_suffix(""))
@@ -129,7 +128,7 @@ def render(artifact: RenderingNode, folder: Path, measured: Measured) -> tuple[P
     return paths
 
 
-def read_measured(artifact: RenderingNode) -> dict[Path, dict[str, Any]]:
+def read_measured(artifact: Artifact) -> dict[Path, dict[str, Any]]:
     """Read the records of an artifact's measurements that were taken, by path."""
-    found = {path: read_measurement(path) for path in artifact.measurements}
+    found = {path: read_measurement(path) for path in artifact.records}
     return {path: values for path, values in found.items() if values is not None}

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, cast
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.config.recipe import Training
     from replication.config.recipes.classification import ClassificationRecipe
-    from replication.images.keeping import Kept
 
 R = TypeVar("R", bound="Training", default="ClassificationRecipe", covariant=True)
 
@@ -45,8 +44,6 @@ class TrainingRun(Generic[R]):
         validate_every: epochs between validations, with one at the end; None is never. They change
             no bit of the weights.
         commit: the commit that the training is planned at.
-        kept: the training images, as far as no seed changes them: filled in by the first of the
-            runs that share it.
     """
 
     recipe: R
@@ -62,7 +59,6 @@ class TrainingRun(Generic[R]):
     stop_after: int | None = None
     validate_every: int | None = None
     commit: str | None = None
-    kept: Kept = field(default_factory=dict, repr=False)
 
 
 class Engine(Protocol):

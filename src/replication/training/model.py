@@ -17,6 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 
 import vitrail.models  # noqa: F401
+from replication.records.graph import record_of
 from replication.training.engine import builder_of
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import atomic_path
@@ -70,8 +71,8 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
     if not path.exists():
         # Snakemake goes by the records: with one there, it would not train again.
         raise VitrailError(
-            f"{path} does not exist: run snakemake TARGET --forcerun RECORD to train this run; "
-            f"RECORD is the file {path.parent.parent}/trained-*.json of this seed"
+            f"{path} does not exist: run snakemake TARGET --forcerun {record_of(path.parent)} to "
+            "train this run"
         )
     owner = weights_owner(path)
     if owner.get("recipe_hash") != recipe_hash:
@@ -85,8 +86,8 @@ def again(path: Path) -> str:
     """Say how the weights of a seed are trained again, in the folder of their run."""
     # Snakemake goes by the records, and a training keeps what it finds in its folder.
     return (
-        f"delete {path.parent} and run snakemake TARGET --forcerun RECORD to train this seed "
-        f"again, where RECORD is the file {path.parent.parent}/trained-*.json of this seed"
+        f"delete {path.parent} and run snakemake TARGET --forcerun {record_of(path.parent)} to "
+        "train this seed again"
     )
 
 

@@ -25,7 +25,7 @@ from replication.images.loading import (
     TrainingSamples,
     micro_batches,
 )
-from replication.images.opening import build, splits_by_seed
+from replication.images.opening import build
 from replication.images.transforms import eval_transform, train_transform
 from replication.training.distributed import Interruption, Team, shielded
 from replication.training.hub import write_config
@@ -191,9 +191,7 @@ class TrainingLoop(RunFolder):
         transform, repeats = train_transform(recipe, self.run.dataset), recipe.augmentation.repeats
         if getattr(images, "redraws", False):
             return TrainingSamples(images, transform, seed, repeats)
-        own = splits_by_seed(self.run.dataset) or recipe.data.shuffle_labels
-        kept = None if own else self.run.kept
-        return KeptSamples(images, transform, seed, repeats, kept)
+        return KeptSamples(images, transform, seed, repeats)
 
     def _trainer(self, model: nn.Module, steps_per_epoch: int) -> Any:
         classes = self.run.dataset.classes

@@ -32,7 +32,7 @@ from replication.config.recipe import short_hash
 from replication.config.schema import as_yaml
 from replication.datasets.verify import check_layout
 from replication.plan.code_digest import training_code
-from replication.records.nodes import WEIGHTS
+from replication.records.graph import WEIGHTS, record_of
 from replication.training.checkpoint import Checkpoints
 from replication.training.hub import model_card
 from replication.training.model import save_weights, weights_owner
@@ -66,8 +66,7 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
     if not isinstance(facts, dict) or "device" not in facts:
         raise VitrailError(
             f"cannot read {path} ({fault}); delete {folder} and run snakemake TARGET --forcerun "
-            f"RECORD to train it again, where RECORD is the file {folder.parent}/trained-*.json of "
-            "this seed"
+            f"{record_of(folder)} to train it again"
         )
     return facts
 

@@ -18,6 +18,7 @@ from replication.claims.comparison import (
     summarize,
     tolerance,
 )
+from replication.records.nodes import RenderingNode
 from replication.records.record import complete
 from vitrail.errors import REFUSED, VitrailError
 from vitrail.files import sha256
@@ -126,7 +127,7 @@ def test_a_cell_without_a_measurement_or_with_a_null_was_not_run(verdict, printe
     assert verdict([], printed=printed) == "not_run"
     assert verdict([None], printed=printed) == "not_run"
     assert verdict([math.nan], printed=printed) == "not_run"
-    assert verdict([], printed=printed, measurement=None) == "not_run"
+    assert verdict([], printed=printed, records=()) == "not_run"
 
 
 @pytest.mark.parametrize("printed", [None, 93.5])
@@ -240,19 +241,18 @@ def test_a_file_that_holds_no_cells_is_refused(tmp_path):
 
 @pytest.fixture
 def taken(build, tmp_path):
-    """The record of a measurement under two seeds."""
+    """The record of a measurement."""
     node = build.measurement(tmp_path / "measurements" / "accuracy.json")
-    values = {"0": {"top1": 1.0}, "1": {"top1": 2.0}}
-    outcome = {"values": values, "code": node.code, "weights": {}, "provenance": {"device": "cpu"}}
-    return complete(node, outcome)
+    values = {"top1": 1.0}
+    return complete(node, {"values": values, "code": node.code, "provenance": {"device": "cpu"}})
 
 
-def test_a_measurement_is_read_with_the_values_of_its_seeds(taken):
+def test_a_measurement_is_read_with_its_values_and_its_seed(taken):
     path = taken.node.output
     assert read_measurement(path) == {
         **taken.outcome,
         "name": "accuracy",
-        "seeds": [0, 1],
+        "seed": 3,
         "recipe_hash": None,
         "dataset": None,
         "sha256": sha256(path),
@@ -281,11 +281,10 @@ def without(name):
         lambda content: [content],
         without("node"),
         without("values"),
-        lambda content: {**content, "values": {}},
-        lambda content: {**content, "values": {"0": 1.0, "1": 2.0}},
-        lambda content: {**content, "values": {"0": {"top1": 1.0}}},
+        lambda content: {**content, "values": [1.0]},
+        lambda content: {**content, "code": None},
     ],
-    ids=["nothing", "a list", "no node", "no values", "no seed", "no keys", "a seed less"],
+    ids=["nothing", "a list", "no node", "no values", "a list of values", "no code"],
 )
 def test_a_file_that_is_no_measurement_is_refused(taken, change):
     path = taken.node.output
@@ -295,7 +294,9 @@ def test_a_file_that_is_no_measurement_is_refused(taken, change):
 
 
 def test_the_record_of_another_kind_is_no_measurement(build, tmp_path):
-    node = build.table(build.cell(), output=tmp_path / "table1.json")
+    output = tmp_path / "table1.json"
+    common = {"scale": "laptop", "inputs": (), "code": "0123456789abcdef", "commit": None}
+    node = RenderingNode(artifact=build.table(build.cell()), output=output, **common)
     complete(node, {"inputs": {}, "outputs": {}})
     with pytest.raises(VitrailError, match=r"table1\.json is no record of a measurement"):
         read_measurement(node.output)

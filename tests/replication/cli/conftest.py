@@ -126,7 +126,7 @@ def checkout(tmp_path, monkeypatch):
         ("scales/small", SMALL),
         ("scales/again", {"extends": "laptop"}),
         ("scales/full", {}),
-        ("scales/laptop", {"runs": {"*": {"seeds": 3, "seeds_per_training": 3}}}),
+        ("scales/laptop", {"runs": {"*": {"seeds": 3}}}),
     ):
         (paper / f"{name}.yaml").write_text(as_yaml(content))
     monkeypatch.chdir(tmp_path)
@@ -187,8 +187,8 @@ def draw(checkout):
 
     def draw(catalog, artifact, commit="a" * 40):
         node = catalog.rendering_node(artifact).model_copy(update={"commit": commit})
-        measured = read_measured(node)
-        files = render(node, node.output.parent, measured)
+        measured = read_measured(artifact)
+        files = render(artifact, node.output.parent, measured)
         inputs = {str(path): values["sha256"] for path, values in measured.items()}
         complete(node, {"inputs": inputs, "outputs": {file.name: sha256(file) for file in files}})
 
@@ -218,38 +218,31 @@ def make(checkout, draw):
         catalog = load_catalog(scale=scale, results_root=results)
         paper = catalog.paper("tiny")
         for name, numbers in top1.items():
-            run = paper.run(name)
-            digests = train(catalog, run, numbers, commit, code or run.code)
-            values = {
-                str(seed): {"top1": number} for seed, number in zip(run.seeds, numbers, strict=True)
-            }
-            take(catalog, paper.measurement("accuracy", name), values, commit, digests)
+            measured = paper.measurements("accuracy", name)
+            for run, accuracy, number in zip(paper.runs(name), measured, numbers, strict=True):
+                weights = train(catalog, run, number, commit, code)
+                take(catalog, accuracy, {"top1": number}, commit, weights=weights)
         if ratio is not None:
-            facts = paper.measurement("facts", None)
-            take(catalog, facts, {str(facts.seeds[0]): {"ratio": ratio}}, commit, {})
+            take(catalog, paper.measurement("facts", None), {"ratio": ratio}, commit)
         for artifact in paper.artifacts.values():
-            if any(measurement.path.is_file() for measurement in artifact.measurements):
+            if any(path.is_file() for path in artifact.records):
                 draw(catalog, artifact, commit)
         return catalog
 
-    def train(catalog, run, numbers, commit, code):
+    def train(catalog, run, number, commit, code):
+        node = catalog.training_node(run)
+        code = code or node.code
         facts = {"device": "cpu: a processor, 1 thread", "commit": commit, "code": code}
-        digests = {}
-        for seed, number in zip(run.seeds, numbers, strict=True):
-            run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
-            run.weights(seed).write_text(f"{run.name} {seed} {number}")
-            digests[str(seed)] = sha256(run.weights(seed))
-        for seeds in run.trainings:
-            own = {str(seed): digests[str(seed)] for seed in seeds}
-            outcome = {"sha256": own, "facts": dict.fromkeys(own, facts)}
-            complete(catalog.training_node(run, seeds).model_copy(update={"code": code}), outcome)
-        return digests
+        run.folder.mkdir(parents=True, exist_ok=True)
+        run.weights.write_text(f"{run.name} {run.seed} {number}")
+        digest = sha256(run.weights)
+        complete(node.model_copy(update={"code": code}), {"sha256": digest, "facts": facts})
+        return digest
 
-    def take(catalog, measurement, values, commit, weights):
+    def take(catalog, measurement, values, commit, **weights):
         node = catalog.measurement_node(measurement)
         origin = {"device": "cpu", "commit": commit, "wall_seconds": 1.0}
-        outcome = {"values": values, "code": node.code, "weights": weights, "provenance": origin}
-        complete(node, outcome)
+        complete(node, {"values": values, "code": node.code, **weights, "provenance": origin})
 
     digest_once.cache_clear()
     return make

@@ -15,7 +15,7 @@ from replication.pricing.cost import (
     training_images,
 )
 from replication.pricing.estimate import device_seconds, runs_of_row
-from replication.report.progress import runs_behind, share_left
+from replication.report.progress import share_left
 from tests.conftest import catalog_of, rows_of
 
 
@@ -26,8 +26,8 @@ def line(text, start):
     return found[0].split()
 
 
-def checkpoint(run, seed, step):
-    path = run.seed_folder(seed) / "checkpoints" / f"step-{step:08d}.pt"
+def checkpoint(run, step):
+    path = run.folder / "checkpoints" / f"step-{step:08d}.pt"
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
 
@@ -35,11 +35,11 @@ def checkpoint(run, seed, step):
 def test_trainings_are_done_resumable_or_missing_by_their_files(vitrail, catalog):
     here = catalog()
     plain, mixup = (here.paper("tiny").run(name) for name in ("plain", "mixup"))
-    weights = plain.seed_folder(0) / "weights.safetensors"
+    weights = plain.folder / "weights.safetensors"
     weights.parent.mkdir(parents=True)
     weights.touch()
-    plain.records[0].write_text("{}")
-    checkpoint(mixup, 0, 3)
+    plain.record.write_text("{}")
+    checkpoint(mixup, 3)
     here.paper("tiny").measurement("facts", None).path.parent.mkdir(parents=True)
     here.paper("tiny").measurement("facts", None).path.write_text("{}")
     out = vitrail("plan", "tiny_table1", "--scale", "small").out
@@ -56,8 +56,8 @@ def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
     here = catalog("full")
     table = here.artifact("tiny", "table1")
     costs = Costs(here, load_devices(here.root)["a100"])
-    rows = [device_seconds(runs_of_row(table, row), costs)[0].high for row in table.rows]
-    total = device_seconds(table.runs, costs)[0].high
+    rows = [device_seconds(runs_of_row(table, row, here), costs)[0].high for row in table.rows]
+    total = device_seconds(here.runs_of(table), costs)[0].high
     assert len(rows) == 3
     assert rows[0] == rows[2]
     assert total == pytest.approx(rows[0] + rows[1])
@@ -69,8 +69,8 @@ def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
     table = catalog().artifact("tiny", "table2")
-    assert [run.name for run in runs_of_row(table, "Tuned")] == ["plain", "tuned"]
-    assert [run.name for run in runs_of_row(table, "Again")] == ["plain"]
+    assert [run.name for run in runs_of_row(table, "Tuned", catalog())] == ["plain", "tuned"]
+    assert [run.name for run in runs_of_row(table, "Again", catalog())] == ["plain"]
     assert line(out, "Tuned")[1] == line(out, "total,")[4] == "2"
 
 
@@ -225,17 +225,17 @@ def test_hours_are_images_of_all_seeds_over_speed(catalog):
     device = load_devices(here.root)["cpu"]
     flops = Costs(here, device).training_flops(run)
     costs = Costs(here, device.model_copy(update={"sustained": (100 * flops, 100 * flops)}))
-    whole, left = device_seconds([run], costs)
-    assert whole.high == left.high == pytest.approx(training_images(run) * len(run.seeds) / 100)
+    whole, left = device_seconds(here.paper("tiny").runs("plain"), costs)
+    assert whole.high == left.high == pytest.approx(3 * training_images(run) / 100)
 
 
 def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
     run = catalog().paper("tiny").run("plain")  # one epoch of 1198 // 64 = 18 steps
-    checkpoint(run, 0, 6)
-    checkpoint(run, 0, 9)
-    assert share_left(run, 0) == pytest.approx(0.5)
-    (run.seed_folder(0) / "weights.safetensors").touch()
-    assert share_left(run, 0) == 0
+    checkpoint(run, 6)
+    checkpoint(run, 9)
+    assert share_left(run) == pytest.approx(0.5)
+    (run.folder / "weights.safetensors").touch()
+    assert share_left(run) == 0
 
 
 def test_the_plan_names_the_source_of_its_speed_and_what_is_missing(vitrail):
@@ -268,7 +268,7 @@ def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
     costs = Costs(here, load_devices(root)["a100"])
     page = (root / "docs" / "workstation.md").read_text()
     for name in (*(name for name, paper in here.papers.items() if paper.artifacts), "all"):
-        runs = runs_behind(here.target(name).artifacts)
+        runs = here.runs_of(*here.target(name).artifacts)
         hours = device_seconds(runs, costs)[0].times(1 / 3600)
         said = f"{hours.low:.2g} to {hours.high:.2g}"
         assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)

@@ -87,9 +87,8 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
 def test_the_published_records_are_those_that_the_tables_rest_on(made, publish, published):
     publish()
     paper = made.paper("tiny")
-    runs = [paper.run(name) for name in NUMBERS]
-    expected = {record for run in runs for record in run.records}
-    expected |= {paper.measurement("accuracy", name).path for name in NUMBERS}
+    expected = {run.record for name in NUMBERS for run in paper.runs(name)}
+    expected |= {own.path for name in NUMBERS for own in paper.measurements("accuracy", name)}
     expected |= {paper.measurement("facts", None).path, made.rendering(paper.artifacts["table1"])}
     records = {Path(record["node"]["output"]): record for record in records_of(published)}
     assert set(records) == expected
@@ -100,6 +99,11 @@ def test_the_published_records_are_those_that_the_tables_rest_on(made, publish, 
 def both(make, git):
     """Results of both tables, of a clean commit, and the catalogue."""
     return make({**NUMBERS, "published": [90.0, 91.0, 92.0]}, commit=git("rev-parse", "HEAD"))
+
+
+def name_of(node):
+    of = {"training": "run", "measurement": "measurement", "rendering": "artifact"}
+    return node[of[node["kind"]]]["name"]
 
 
 def test_what_was_not_built_here_stays_published_until_it_is_pruned(
@@ -118,7 +122,7 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(
     done = publish("--prune")
     assert not other.exists()
     assert "Deleted results/published/laptop/tiny/table2.csv" in " ".join(done.out.split())
-    assert {record["node"]["name"] for record in records_of(published)} == {
+    assert {name_of(record["node"]) for record in records_of(published)} == {
         "plain", "mixup", "accuracy", "facts", "table1"
     }  # fmt: skip
 
@@ -156,8 +160,8 @@ def test_a_result_that_was_published_and_lost_its_record_is_refused(
 def logged(both):
     """The results, whose three runs have logs of three seeds."""
     for name in (*NUMBERS, "published"):
-        for seed in range(3):
-            log = both.paper("tiny").run(name).seed_folder(seed) / "log.jsonl"
+        for run in both.paper("tiny").runs(name):
+            log = run.folder / "log.jsonl"
             entries = [{"step": 18 * n, "epoch": n, "loss": 3.0 / n, "lr": 0.1} for n in (1, 2)]
             log.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
     return both
@@ -170,7 +174,7 @@ def test_the_logs_of_the_trainings_are_published_by_epoch_and_verified(
     commit()
     file = published / "tiny" / "training_logs.csv"
     table = pd.read_csv(file)
-    names = {logged.paper("tiny").run(name).folder.name for name in (*NUMBERS, "published")}
+    names = {logged.paper("tiny").run(name).home.name for name in (*NUMBERS, "published")}
     assert set(table["run"]) == names
     assert len(table) == 3 * 3 * 2
     assert set(table["loss"]) == {3.0, 1.5}
@@ -189,7 +193,7 @@ def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, publishe
     commit()
     for rendered in logged.files(logged.artifact("tiny", "table2")):
         rendered.unlink()
-    elsewhere = logged.paper("tiny").run("published").folder
+    elsewhere = logged.paper("tiny").run("published").home
     shutil.rmtree(elsewhere)
     assert publish().code == 0
     runs = set(pd.read_csv(file)["run"])
@@ -229,15 +233,15 @@ def test_a_file_and_its_digest_edited_by_hand_are_refused(made, publish, publish
 
 
 def test_a_measurement_edited_by_hand_is_refused(made, publish):
-    path = made.paper("tiny").measurement("accuracy", "plain").path
+    path = made.paper("tiny").measurements("accuracy", "plain")[1].path
     path.write_text(path.read_text().replace("81.0", "99.9"))
     assert f"shows other numbers than {path} has" in refusal(publish())
 
 
 def test_numbers_of_other_weights_are_refused(made, publish):
-    run = made.paper("tiny").run("plain")
-    run.weights(1).write_text("others")
-    assert f"names other weights than {run.weights(1)} holds" in refusal(publish())
+    run = made.paper("tiny").runs("plain")[1]
+    run.weights.write_text("others")
+    assert f"names other weights than {run.weights} holds" in refusal(publish())
 
 
 def test_a_published_file_that_was_edited_is_not_published_again(made, publish, published, commit):
@@ -257,7 +261,7 @@ def test_a_published_record_that_was_edited_is_not_published_again(
     path.write_text(before.replace("81.0", "99.9"))
     commit()
     assert "is not what the published records give" in refusal(publish())
-    path.write_text(before.replace('"seeds":[0,1,2]', '"seeds":[0,1]'))
+    path.write_text(before.replace('"seed":2', '"seed":7'))
     commit()
     assert "nodes.jsonl, line" in refusal(publish())
     assert publish("--prune").code == 0
@@ -284,8 +288,8 @@ def test_a_publication_that_is_interrupted_between_its_renames_keeps_the_former(
 
 def test_weights_that_no_record_names_are_refused(made, publish):
     run = made.paper("tiny").run("plain")
-    run.records[0].unlink()
-    assert "was measured on other weights than the training of seed" in refusal(publish())
+    run.record.unlink()
+    assert "was measured on other weights than" in refusal(publish())
 
 
 def test_numbers_of_other_code_are_refused(made, publish, rewrite, draw):
@@ -314,12 +318,12 @@ def test_a_training_by_older_code_is_published_and_named(make, git, publish, pub
     catalog = make(NUMBERS, commit=git("rev-parse", "HEAD"), code="0123456789abcdef")
     done = publish()
     assert done.code == 0, done.err
-    folder = catalog.paper("tiny").run("plain").folder.name
+    folder = catalog.paper("tiny").run("plain").home.name
     assert f"tiny/{folder} was trained by older code" in " ".join(done.out.split())
     (trained,) = {
         record["node"]["code"]
         for record in records_of(published)
-        if (record["node"]["kind"], record["node"]["name"]) == ("training", "plain")
+        if record["node"]["kind"] == "training" and record["node"]["run"]["name"] == "plain"
     }
     assert trained == "0123456789abcdef"
 
@@ -347,13 +351,12 @@ def test_only_clean_commits_in_the_history_of_head_pass(make, git, publish, comm
     ],
 )
 def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite, change, fault):
-    run = made.paper("tiny").run("plain")
-    (record,) = run.records_of([2])
-    rewrite(record, lambda content: change(content["facts"]["2"]))
+    run = made.paper("tiny").runs("plain")[2]
+    rewrite(run.record, lambda content: change(content["facts"]))
     text = refusal(publish())
-    assert f"{record}: it " in text
+    assert f"{run.record}: it " in text
     assert fault in text
-    assert f"rm -r {' '.join(str(run.seed_folder(seed)) for seed in run.trainings[0])} " in text
+    assert f"rm -r {run.folder} " in text
 
 
 def test_a_table_whose_record_is_gone_is_refused(both, publish):

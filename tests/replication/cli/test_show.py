@@ -29,7 +29,7 @@ def test_in_full_a_cell_has_its_measure_run_and_place_and_the_runs_their_folders
     number = next(index for index, line in enumerate(lines) if line.startswith("Plain, Top-1: "))
     assert "printed 74.8 ± 0.1" in lines[number]
     assert f"accuracy: top1 of plain-{run.recipe.hash}; Table 1, p. 1" in lines[number + 1]
-    assert [line for line in lines if line.split()[:1] == [str(run.folder)]]
+    assert [line for line in lines if line.split()[:1] == [str(run.home)]]
 
 
 def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
@@ -70,20 +70,20 @@ def test_a_shared_run_a_source_and_an_untrained_recipe_are_told(vitrail, catalog
     plain, tuned = (catalog().paper("tiny").run(name) for name in ("plain", "tuned"))
     lines = vitrail("show", "tiny_table2", "--scale", "small", "--long").out.splitlines()
     below = {line.split(":")[0]: after for line, after in itertools.pairwise(lines)}
-    assert below["Again, Top-1"].endswith(f" of {plain.folder.name}")
-    assert below["Tuned, Size"].endswith(f" of ({tuned.folder.name})")
-    runs = [line.split() for line in lines if line.startswith(str(plain.folder.parent))]
-    assert [str(tuned.folder), "0", plain.folder.name] in runs
-    assert [str(plain.folder), "0"] in runs
+    assert below["Again, Top-1"].endswith(f" of {plain.home.name}")
+    assert below["Tuned, Size"].endswith(f" of ({tuned.home.name})")
+    runs = [line.split() for line in lines if line.startswith(str(plain.home.parent))]
+    assert [str(tuned.home), "0", plain.home.name] in runs
+    assert [str(plain.home), "0"] in runs
 
 
 @pytest.mark.parametrize("name", ["again", "plain", "tiny/again", "{folder}"])
 def test_recipes_that_share_a_run_are_found_by_name_and_folder(vitrail, catalog, fine_tuning, name):
     run = catalog("full").paper("tiny").run("again")
-    done = vitrail("show", "--recipe", name.format(folder=run.folder.name), "--scale", "full")
+    done = vitrail("show", "--recipe", name.format(folder=run.home.name), "--scale", "full")
     assert yaml.safe_load(done.out) == run.recipe.model_dump(mode="json")
     called = name.rpartition("/")[2].format(folder="plain")
-    assert f"recipe {called} at scale full: {run.folder}" in done.out
+    assert f"recipe {called} at scale full: {run.home}" in done.out
 
 
 def test_a_printed_answer_is_yes_or_no(vitrail, checkout):
@@ -106,7 +106,7 @@ def test_an_unknown_recipe_is_answered_with_the_closest(vitrail):
 @pytest.mark.parametrize("name", ["mixup", "tiny/mixup", "{folder}", "tiny/{folder}"])
 def test_a_recipe_needs_no_target(vitrail, catalog, name):
     run = catalog("full").paper("tiny").run("mixup")
-    name = name.format(folder=run.folder.name)
+    name = name.format(folder=run.home.name)
     out = vitrail("show", "--recipe", name, "--scale", "full").out
     assert yaml.safe_load(out) == run.recipe.model_dump(mode="json")
 

@@ -56,7 +56,7 @@ def test_what_is_older_than_its_code_is_named(vitrail, make, rewrite):
     catalog = make(numbers, scale="small", code="0123456789abcdef")
     out = vitrail("status", "--scale", "small").out
     assert "2 runs trained by older code" in out
-    assert f"tiny/{catalog.paper('tiny').run('plain').folder.name}" in out
+    assert f"tiny/{catalog.paper('tiny').run('plain').home.name}" in out
     path = catalog.paper("tiny").measurement("facts", None).path
     rewrite(path, lambda content: content.update(code="0123456789abcdef"))
     out = " ".join(vitrail("status", "--scale", "small").out.split())
@@ -76,7 +76,7 @@ def test_json_has_the_counts(vitrail, write_results):
 
 def test_a_damaged_record_has_a_remedy_that_is_written_out_and_hides_no_claim(vitrail, make):
     catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
-    record = catalog.paper("tiny").run("plain").records[0]
+    record = catalog.paper("tiny").run("plain").record
     record.write_text("")
     for arguments in (["status"], ["why", "tiny_table1", "Plain", "Top-1"]):
         done = vitrail(*arguments, "--scale", "laptop")
@@ -88,7 +88,7 @@ def test_a_damaged_record_has_a_remedy_that_is_written_out_and_hides_no_claim(vi
 
 def test_a_damaged_record_is_told_before_anything_was_measured_of_it(vitrail, make):
     catalog = make({"plain": [75.0, 76.0, 77.0], "mixup": [70.0, 71.0, 72.0]})
-    record = catalog.paper("tiny").run("plain").records[0]
+    record = catalog.paper("tiny").run("plain").record
     for measurement in catalog.runs_root.rglob("measurements/*.json"):
         measurement.unlink()
     assert str(record) not in vitrail("status", "--scale", "laptop").out

@@ -48,16 +48,20 @@ def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, ma
     assert (measured["measured"], measured["n_seeds"]) == (76.0, 3)
     assert measured["std"] == pytest.approx(1.0)
     assert measured["verdict"] == "not_comparable"
-    measurement = told["measurement"]
+    assert [own["seed"] for own in told["measurements"]] == [0, 1, 2]
+    measurement = told["measurements"][0]
     assert measurement["function"] == "replication.measures.accuracy:accuracy"
-    assert (measurement["key"], measurement["seeds"]) == ("top1", [0, 1, 2])
+    assert measurement["key"] == "top1"
     assert (measurement["record"], measurement["sha256"]) == (str(path), record.sha256)
     assert measurement["code"] == record.outcome["code"]
     assert (measurement["commit"], measurement["seconds"]) == ("a" * 40, 1.0)
-    run = catalog.paper("tiny").run("plain")
-    assert [training["record"] for training in told["trainings"]] == list(map(str, run.records))
-    assert {training["code"] for training in told["trainings"]} == {run.code}
-    assert [seed for training in told["trainings"] for seed in training["seeds"]] == [0, 1, 2]
+    runs = catalog.paper("tiny").runs("plain")
+    assert [training["record"] for training in told["trainings"]] == [
+        str(run.record) for run in runs
+    ]
+    code = catalog.training_node(runs[0]).code
+    assert {training["code"] for training in told["trainings"]} == {code}
+    assert [training["seed"] for training in told["trainings"]] == [0, 1, 2]
     assert told["faults"] == []
 
 
@@ -93,7 +97,7 @@ def test_a_claim_on_every_row_leaves_out_the_rows_of_one_side(asked, checkout):
 def test_the_recipe_has_the_file_and_line_of_each_value(asked, checkout, catalog):
     recipe = asked("tiny_table1", "Mixup", "Top-1")["recipe"]
     assert recipe["name"] == "mixup"
-    assert recipe["folder"] == str(catalog().paper("tiny").run("mixup").folder)
+    assert recipe["folder"] == str(catalog().paper("tiny").run("mixup").home)
     found = {value["field"]: value for value in recipe["values"]}
     assert "augmentation.cutmix" not in found  # its default
     paper = "configs/papers/tiny"
@@ -133,7 +137,7 @@ def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
 def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     told = asked("tiny_table1", "Plain", "Top-1")
     assert told["measured"] is None
-    assert told["measurement"]["sha256"] is None
+    assert told["measurements"][0]["sha256"] is None
     assert [training["sha256"] for training in told["trainings"]] == [None]
     assert "snakemake tiny_table1 --config scale=small" in vitrail(*CELL, *SMALL).out
 
@@ -150,8 +154,8 @@ def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publis
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert (told["origin"], told["measured"]) == ("published", None)
     assert told["published"] == here["published"]
-    assert told["measurement"]["sha256"] == digest
-    for part in ("measurement", "trainings", "claims"):
+    assert " ".join(own["sha256"] for own in told["measurements"]) == digest
+    for part in ("measurements", "trainings", "claims"):
         assert told[part] == here[part]
 
 
@@ -168,7 +172,7 @@ def test_a_damaged_publication_is_told_and_hides_nothing_of_here(vitrail, publis
 def test_what_was_published_is_told_where_it_is_planned_otherwise_by_now(asked, publish, checkout):
     """The measure has other arguments by now, and so another record."""
     publish()
-    before = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["measurement"]
+    before = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["measurements"]
     path = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     artifacts = read_yaml(path)
     artifacts["measures"]["accuracy"]["args"] = {"images": 7}
@@ -176,7 +180,7 @@ def test_what_was_published_is_told_where_it_is_planned_otherwise_by_now(asked, 
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert (told["measured"], told["origin"]) == (None, "published")
     assert told["published"]["measured"] == 81.0
-    assert told["measurement"]["record"] == before["record"]
+    assert [own["record"] for own in told["measurements"]] == [own["record"] for own in before]
 
 
 def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
@@ -189,7 +193,8 @@ def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
     path.write_text(as_lines(records.values()))
     shutil.rmtree(checkout / "runs")
     shown = vitrail(*CELL, "--scale", "laptop").out
-    assert f"{'0' * 16} (the code here is {catalog.node(own).code})" in shown
+    assert "0" * 16 in shown
+    assert f"code here    {catalog.node(own).code}" in shown
 
 
 @pytest.mark.parametrize("arguments", [[], ["Plain"]])
@@ -200,7 +205,12 @@ def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, argume
 
 def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
     catalog = make({"plain": [75.0, 76.0, 77.0]})
-    catalog.paper("tiny").measurement("accuracy", "plain").path.unlink()
+    first, *others = catalog.paper("tiny").measurements("accuracy", "plain")
+    first.path.unlink()
+    told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
+    assert (told["measured"]["measured"], told["measured"]["n_seeds"]) == (76.5, 2)
+    for measurement in others:
+        measurement.path.unlink()
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert told["measured"] is None
     assert all(training["sha256"] for training in told["trainings"])
@@ -209,13 +219,13 @@ def test_a_training_is_named_before_its_measurement_is_taken(asked, make):
 def test_a_fine_tuning_rests_on_the_trainings_that_it_starts_from(asked, catalog, fine_tuning):
     told = asked("tiny_table2", "Tuned", "Top-1")
     runs = [catalog().paper("tiny").run(name) for name in ("plain", "tuned")]
-    records = [str(record) for run in runs for record in run.records]
+    records = [str(run.record) for run in runs]
     assert [training["record"] for training in told["trainings"]] == records
 
 
 def test_what_is_wrong_behind_a_number_is_said_with_its_remedy(asked, make):
     catalog = make({"plain": [75.0, 76.0, 77.0]})
-    catalog.paper("tiny").run("plain").weights(0).write_text("other weights")
+    catalog.paper("tiny").run("plain").weights.write_text("other weights")
     (fault, *_) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["faults"]
     assert "snakemake tiny_table1 --forcerun" in fault
 

@@ -35,7 +35,7 @@ def training(root, tmp_path):
     """A node that trains a seed, its run in a folder of the test."""
     catalog = load_catalog(root, runs_root=str(tmp_path / "runs"), scale="laptop")
     run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
-    return catalog.training_node(run, (0,))
+    return catalog.training_node(run)
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_a_bug_leaves_its_traceback_and_no_failure(training, failures):
 
 
 def test_a_run_that_another_process_trains_is_to_be_tried_later(training, failures):
-    seed = training.seed_folder(0)
+    seed = training.run.folder
     seed.mkdir(parents=True)
     busy = VitrailError("runs/a is being trained by SLURM job 4")
     assert fail(training, busy) == USER_ERROR

@@ -15,7 +15,8 @@ import pytest
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.settings import Resources
 from replication.jobs import fork_server
-from replication.records.nodes import MeasurementNode, TrainedRun, TrainingNode
+from replication.records.graph import Measurement, Run
+from replication.records.nodes import MeasurementNode, TrainingNode
 from replication.records.record import read_record
 from vitrail.files import Locked, lock
 
@@ -64,21 +65,20 @@ def command(*arguments, address="", **options):
 def nodes(folder, registry):
     """The files of a training in `folder`, and of a measurement on what it trains."""
     common = {
-        "scale": "laptop", "paper": "variance", "inputs": (), "resources": Resources(),
-        "code": "0123456789abcdef", "commit": None, "device": "cpu", "data_root": folder,
-        "workers": 0, "recipe": RECIPE, "dataset": registry["digits"], "data": (), "seeds": (0,),
+        "scale": "laptop", "inputs": (), "resources": Resources(), "code": "0123456789abcdef",
+        "commit": None, "data_root": folder, "workers": 0,
     }  # fmt: skip
-    record = folder / "tiny" / "trained-0.json"
-    training = TrainingNode(**common, name="tiny", output=record, checkpoint_seconds=600)
-    measurement = MeasurementNode(
-        **common,
-        name="accuracy",
-        output=folder / "tiny" / "measurements" / "accuracy.json",
-        function="replication.measures.accuracy:accuracy",
-        run=TrainedRun(
-            name="tiny", recipe_hash=RECIPE.hash, folder=record.parent, records={0: record}
-        ),
+    own = {"paper": "variance", "seed": 0}
+    run = Run(**own, name="tiny", recipe=RECIPE, dataset=registry["digits"], home=folder / "tiny")
+    path = run.home / "measurements" / "accuracy.json"
+    accuracy = Measurement(
+        **own, name="accuracy", function="replication.measures.accuracy:accuracy", args={},
+        device="cpu", datasets=(), path=path, run=run,
+    )  # fmt: skip
+    training = TrainingNode(
+        **common, run=run, device="cpu", output=run.record, checkpoint_seconds=600
     )
+    measurement = MeasurementNode(**common, measurement=accuracy, output=path)
     return training.write(), measurement.write()
 
 
@@ -114,7 +114,7 @@ def interrupted(tmp_path_factory, registry, address):
 
 
 def test_a_signal_reaches_the_training_which_saves_and_is_resumed(interrupted):
-    facts = read_record(interrupted / "trained-0.json").outcome["facts"]["0"]
+    facts = read_record(interrupted / "trained-seed0.json").outcome["facts"]
     assert (facts["attempts"], facts["steps_repeated"]) == (2, 0)
 
 

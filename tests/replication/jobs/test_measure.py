@@ -36,8 +36,7 @@ def trained(catalog):
     run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
     node = catalog.measurement_node(catalog.paper("variance").measurement("accuracy", run.name))
     write_weights(node, 0)
-    digest = {"0": sha256(node.run.weights(0))}
-    complete(catalog.training_node(run, (0,)), {"sha256": digest, "facts": {"0": {}}})
+    complete(catalog.training_node(run), {"sha256": sha256(run.weights), "facts": {}})
     return node
 
 
@@ -47,43 +46,46 @@ def node_of(catalog, measure, recipe=None):
 
 def record_of(node):
     """The record of the training that a measurement's node reads."""
-    return node.run.records[0]
+    return node.measurement.run.record
 
 
 def write_weights(node, seed):
     """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
-    weights = build_model(node.recipe, node.dataset.classes).state_dict()
-    save_weights(weights, node.run.weights(0), node.recipe, seed)
+    run = node.measurement.run
+    weights = build_model(run.recipe, run.dataset.classes).state_dict()
+    save_weights(weights, run.weights, run.recipe, seed)
 
 
 def test_weights_are_measured_if_they_are_those_of_the_record(trained):
-    assert subject(trained, 0).seed == 0
+    assert subject(trained).seed == 0
     write_weights(trained, 0)  # other initial weights
     with pytest.raises(VitrailError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
-        subject(trained, 0)
-    for path in (trained.run.weights(0), record_of(trained)):
+        subject(trained)
+    for path in (trained.measurement.run.weights, record_of(trained)):
         assert str(path) in str(told.value)
 
 
 def test_the_measure_of_a_run_is_told_the_folder_of_its_seed(trained):
-    assert subject(trained, 0).folder == trained.run.seed_folder(0)
+    assert subject(trained).folder == trained.measurement.run.folder
 
 
 def test_the_measure_of_a_run_is_told_the_facts_of_its_seed(trained):
     record = read_record(record_of(trained))
-    facts = {"0": {"wall_seconds": 30.5, "processes": 2}}
+    facts = {"wall_seconds": 30.5, "processes": 2}
     complete(record.node, {**record.outcome, "facts": facts})
-    assert subject(trained, 0).facts == facts["0"]
+    assert subject(trained).facts == facts
 
 
 def test_weights_without_a_record_are_not_measured(trained):
     record_of(trained).unlink()
     with pytest.raises(VitrailError, match="does not exist"):
-        subject(trained, 0)
+        subject(trained)
 
 
 def test_a_measure_of_trained_models_is_not_given_a_recipe(trained):
-    described = trained.model_copy(update={"run": None})
+    own = trained.measurement
+    own = own.model_copy(update={"run": None, "described": own.run})
+    described = trained.model_copy(update={"measurement": own})
     with pytest.raises(VitrailError, match=r"takes a Trained and .* gives it a Described: write"):
         take(described)
 
@@ -110,29 +112,29 @@ def test_a_measure_is_given_the_kind_of_recipe_that_it_names(trained, monkeypatc
     with pytest.raises(VitrailError, match=r"measures a SelfSupervisionRecipe and .* Classific"):
         take(trained)
     monkeypatch.setattr(taking, "import_function", lambda *_: of_timm)
-    assert take(trained)["values"]["0"] == {"top1": 1.0}
+    assert take(trained)["values"] == {"top1": 1.0}
 
 
 def test_weights_of_another_seed_are_refused(trained):
     record_of(trained).unlink()
     write_weights(trained, 1)
     with pytest.raises(VitrailError, match="holds weights of seed 1, not of seed 0; delete"):
-        subject(trained, 0)
+        subject(trained)
 
 
-@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": {"0": "ab"}}'])
+@pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": "ab"}'])
 def test_a_damaged_record_is_refused(trained, content):
     record_of(trained).write_text(content)
-    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
-        subject(trained, 0)
+    with pytest.raises(VitrailError, match=r"trained-seed0\.json.*--forcerun"):
+        subject(trained)
 
 
-@pytest.mark.parametrize("change", [{"sha256": {}}, {"sha256": {"1": "ab"}}, {"facts": []}])
+@pytest.mark.parametrize("change", [{"sha256": {}}, {"sha256": "ab"}, {"facts": []}])
 def test_a_record_that_does_not_name_the_weights_of_its_seeds_is_refused(trained, change):
     path = record_of(trained)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(VitrailError, match=r"trained-0\.json.*--forcerun"):
-        subject(trained, 0)
+    with pytest.raises(VitrailError, match=r"trained-seed0\.json.*--forcerun"):
+        subject(trained)
 
 
 def test_a_measurement_is_of_the_commit_of_its_node_and_the_code_at_which_it_began(
@@ -151,8 +153,8 @@ def test_a_measurement_is_of_the_commit_of_its_node_and_the_code_at_which_it_beg
 
 def test_a_measurement_says_what_it_was_taken_on(catalog):
     taken = take(node_of(catalog, "upsampling"))
-    assert list(taken["values"]) == ["0"]
-    assert taken["weights"] == {}
+    assert "bicubic 224-448/k2D" in taken["values"]
+    assert "weights" not in taken
     assert taken["provenance"]["wall_seconds"] >= 0
     json.dumps(taken, allow_nan=False)
 
@@ -160,9 +162,10 @@ def test_a_measurement_says_what_it_was_taken_on(catalog):
 def test_a_measurement_names_code_and_weights_by_their_digests(trained, monkeypatch):
     monkeypatch.setattr(taking, "import_function", lambda *_: lambda given, **args: {})
     taken = take(trained)
-    assert taken["weights"] == {"0": sha256(trained.run.weights(0))}
+    assert taken["weights"] == sha256(trained.measurement.run.weights)
     assert taken["code"] == trained.code
-    code = measurement_code(trained.function, trained.args, trained.recipe, [trained.dataset])
+    own = trained.measurement
+    code = measurement_code(own.function, own.args, own.run.recipe, [own.run.dataset])
     assert taken["code"] == code.digest
 
 
@@ -178,19 +181,19 @@ def test_a_measurement_keeps_its_rows_beside_the_weights_by_its_code(trained, mo
     monkeypatch.setattr(taking, "measurement_code", lambda *_: Code(("other code",)))
     take(trained)
     kept, elsewhere = places
-    assert kept.is_relative_to(trained.run.seed_folder(0))
+    assert kept.is_relative_to(trained.measurement.run.folder)
     assert elsewhere != kept
 
 
 def test_a_measurement_is_repeated_from_its_node_alone(trained, monkeypatch, vitrail):
     """From another folder, without the YAML: the node says all."""
-    monkeypatch.chdir(trained.run.folder.parent)
+    monkeypatch.chdir(trained.measurement.run.home)
     done = vitrail("run", trained.write())
     assert done.code == 0, done.err
     record = read_record(trained.output)
     assert record.node == trained
-    assert record.outcome["values"]["0"]["images"] == 599
-    assert record.outcome["weights"] == {"0": sha256(trained.run.weights(0))}
+    assert record.outcome["values"]["images"] == 599
+    assert record.outcome["weights"] == sha256(trained.measurement.run.weights)
 
 
 def test_a_segmenter_is_the_one_of_its_node_whatever_its_configuration_says_now(
@@ -214,7 +217,7 @@ def test_a_segmenter_is_the_one_of_its_node_whatever_its_configuration_says_now(
         done = vitrail("run", node.write())
         assert done.code == 0, done.err
         values.append(read_record(node.output).outcome["values"])
-    assert values[0]["0"]["train/crop"] == 448
+    assert values[0]["train/crop"] == 448
     assert values[1:] == values[:1] * 2
 
 
@@ -236,8 +239,8 @@ def test_a_measure_of_a_recipe_gets_it_untrained_and_says_which(small_checkout, 
     monkeypatch.setattr(taking, "import_function", lambda *_: measure)
     catalog = load_catalog(small_checkout)
     node = catalog.measurement_node(catalog.paper("template").measurement("parameters", "wide"))
-    assert (node.recipe_name, node.measured_on) == ("wide", ())
-    assert take(node)["values"] == {"0": {"width": 64, "classes": 10}}
+    assert (node.measurement.described.name, node.measurement.measured_on) == ("wide", ())
+    assert take(node)["values"] == {"width": 64, "classes": 10}
 
 
 def test_every_measure_of_every_paper_can_be_imported(root):
@@ -260,7 +263,8 @@ def test_a_gpus_measurement_is_refused_without_one(catalog, monkeypatch, build, 
     monkeypatch.setattr("torch.version.hip", None)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
     node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
-    node = node.model_copy(update={"device": "cuda"})
+    own = node.measurement.model_copy(update={"device": "cuda"})
+    node = node.model_copy(update={"measurement": own})
     with pytest.raises(VitrailError, match=remedy):
         take(node)
 

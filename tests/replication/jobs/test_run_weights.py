@@ -34,17 +34,16 @@ def tuned(small_checkout):
     }
     path.write_text(as_yaml(recipes))
     scale = path.parent / "scales" / "laptop.yaml"
-    scale.write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
+    scale.write_text('runs: {"*": {seeds: 2}}')
     catalog = load_catalog(
         small_checkout,
         runs_root=str(small_checkout / "runs"),
         data_root=str(small_checkout / "data"),
     )
-    run = catalog.paper("template").run("tuned")
-    write_weights(run.source, 1)
-    digest = {"1": sha256(run.source.weights(1))}
-    complete(catalog.training_node(run.source, (1,)), {"sha256": digest, "facts": {"1": {}}})
-    return catalog.training_node(run, (1,)), run.source
+    run = catalog.paper("template").runs("tuned")[1]
+    write_weights(run.source)
+    complete(catalog.training_node(run.source), {"sha256": sha256(run.source.weights), "facts": {}})
+    return catalog.training_node(run), run.source
 
 
 def command_in(said):
@@ -67,8 +66,8 @@ def of_another_recipe(path):
         ("seed1/weights.safetensors", Path.unlink),
         ("seed1/weights.safetensors", damaged),
         ("seed1/weights.safetensors", of_another_recipe),
-        ("trained-1.json", Path.unlink),
-        ("trained-1.json", damaged),
+        ("trained-seed1.json", Path.unlink),
+        ("trained-seed1.json", damaged),
     ],
 )
 def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
@@ -76,35 +75,35 @@ def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
 ):
     """It makes what the step makes, and anew the record of the training that is wrong."""
     node, source = tuned
-    break_it(source.folder / file)
+    break_it(source.home / file)
     done = vitrail("run", node.write())
     assert done.code == 2
     settings = {f"{name}={node.output.parents[3] / name.partition('_')[0]}" for name in ROOTS}
     command = command_in(done.err)
     assert command[:3] == ["snakemake", str(node.output), "--config"]
     assert {*command[3:-2]} == {"scale=laptop", *settings}
-    assert command[-2:] == ["--forcerun", str(source.record((1,)))]
+    assert command[-2:] == ["--forcerun", str(source.record)]
 
 
 def test_a_step_whose_own_folder_is_damaged_tells_to_make_its_own_record(tuned, vitrail):
     node, _ = tuned
     assert vitrail("run", node.write()).code == 0
     node.output.unlink()
-    (node.seed_folder(1) / "finished.json").write_text("damaged")
+    (node.run.folder / "finished.json").write_text("damaged")
     done = vitrail("run", node.path)
     assert done.code == 2
     assert command_in(done.err)[1] == command_in(done.err)[-1] == str(node.output)
 
 
-def write_weights(run, seed, **changes):
+def write_weights(run, **changes):
     """Initial weights of a run's model, which name the run and the seed."""
-    weights = build_model(run.recipe, run.info.classes).state_dict()
-    save_weights({**weights, **changes}, run.weights(seed), run.recipe, seed)
+    weights = build_model(run.recipe, run.dataset.classes).state_dict()
+    save_weights({**weights, **changes}, run.weights, run.recipe, run.seed)
 
 
 def test_a_run_starts_from_its_sources_weights_of_the_same_seed(tuned):
     node, source = tuned
-    assert starting_weights(node.start, 1) == source.weights(1)
+    assert starting_weights(node.run.source) == source.weights
 
 
 def test_a_training_is_repeated_from_its_node_alone(tuned, small_checkout, vitrail):
@@ -113,13 +112,12 @@ def test_a_training_is_repeated_from_its_node_alone(tuned, small_checkout, vitra
     shutil.rmtree(small_checkout / "configs")
     done = vitrail("run", path)
     assert done.code == 0, done.err
-    weights = node.folder / "seed1" / "weights.safetensors"
     record = read_record(node.output)
     assert record.node == node
     assert record.outcome.keys() == {"sha256", "facts"}
-    assert record.outcome["sha256"] == {"1": sha256(weights)}
-    facts = record.outcome["facts"]["1"]
-    assert (facts["steps"], facts["initial_sha256"]) == (0, sha256(source.weights(1)))
+    assert record.outcome["sha256"] == sha256(node.run.weights)
+    facts = record.outcome["facts"]
+    assert (facts["steps"], facts["initial_sha256"]) == (0, sha256(source.weights))
 
 
 def test_a_record_that_is_gone_is_completed_again_without_training(tuned, vitrail):
@@ -132,27 +130,28 @@ def test_a_record_that_is_gone_is_completed_again_without_training(tuned, vitrai
     node.model_copy(update={"commit": "later"}).write()
     assert vitrail("run", path).code == 0
     assert read_record(node.output).outcome == before
-    shutil.rmtree(node.folder / "seed1")
+    shutil.rmtree(node.run.folder)
     assert vitrail("run", path).code == 0
-    assert read_record(node.output).outcome["facts"]["1"]["commit"] == "later"
+    assert read_record(node.output).outcome["facts"]["commit"] == "later"
 
 
 def test_a_source_that_is_not_trained_is_told(tuned):
-    node, _ = tuned
-    with pytest.raises(VitrailError, match=r"seed0/weights\.safetensors does not exist: run"):
-        starting_weights(node.start, 0)
+    node, source = tuned
+    source.weights.unlink()
+    with pytest.raises(VitrailError, match=r"seed1/weights\.safetensors does not exist: run"):
+        starting_weights(node.run.source)
 
 
 def test_weights_of_another_recipe_are_no_start(tuned):
     node, source = tuned
-    weights = build_model(source.recipe, source.info.classes).state_dict()
-    save_weights(weights, source.weights(1), node.recipe, 1)
-    with pytest.raises(VitrailError, match=f"of recipe {node.recipe.hash}, not of recipe"):
-        starting_weights(node.start, 1)
+    weights = build_model(source.recipe, source.dataset.classes).state_dict()
+    save_weights(weights, source.weights, node.run.recipe, 1)
+    with pytest.raises(VitrailError, match=f"of recipe {node.run.recipe.hash}, not of recipe"):
+        starting_weights(node.run.source)
 
 
 def test_weights_that_the_sources_record_does_not_name_are_no_start(tuned):
     node, source = tuned
-    write_weights(source, 1)
+    write_weights(source)
     with pytest.raises(VitrailError, match="has not the SHA-256 of the weights"):
-        starting_weights(node.start, 1)
+        starting_weights(node.run.source)

@@ -8,12 +8,12 @@ import pytest
 
 from replication.config.schema import as_yaml, merge, read_yaml
 from replication.config.settings import known_scales
-from replication.jobs.run_weights import run_of_seed
+from replication.jobs.run_weights import training_of
 from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
 from replication.plan.code_digest import Code
 from replication.plan.module_digest import SOURCES, file_of
-from replication.records.record import complete
+from replication.records.record import code_due, complete, trained_by
 from tests.conftest import catalog_of
 from tests.repository import begin, git
 from vitrail import provenance
@@ -109,14 +109,15 @@ def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout
         assert catalog.makes(path), path
         if path in catalog.records:
             asked += catalog.node(path).inputs
-    assert set(catalog.trainings) | set(catalog.measurements) < catalog.records
+    assert set(catalog.runs) | set(catalog.measurements) < catalog.records
     assert not catalog.makes(catalog.results / "template" / "table9.json")
 
 
 def test_two_artifacts_that_need_one_run_share_it(small_checkout):
-    table = template(small_checkout).artifacts["table1"]
-    assert len(table.measurements) == 4
-    assert len(table.runs) == 2
+    catalog = load_catalog(small_checkout)
+    table = catalog.artifact("template", "table1")
+    assert len(table.measurements) == len(catalog.measurements_of(table)) == 4
+    assert len(catalog.runs_of(table)) == 2
 
 
 def test_the_folder_of_a_run_follows_its_recipe(small_checkout, edit):
@@ -141,8 +142,8 @@ def test_a_fact_of_the_papers_own_recipe_is_the_same_and_comparable_at_every_sca
     edit(LAPTOP, {"recipes": {"*": {"model": {"args": {"width": 4}}}}})
     after = template(small_checkout).artifacts["table1"].cells
     assert {cell.column for cell in after if cell.comparable} == {"Parameters"}
-    kept = [cell.measurement.path for cell in before if cell.column == "Parameters"]
-    assert kept == [cell.measurement.path for cell in after if cell.column == "Parameters"]
+    kept = [cell.records for cell in before if cell.column == "Parameters"]
+    assert kept == [cell.records for cell in after if cell.column == "Parameters"]
     assert template(small_checkout).run("wide").recipe.model.args == {"width": 4}
 
 
@@ -156,7 +157,7 @@ def test_a_dataset_stands_in_for_another_by_name_alone(small_checkout, edit):
     edit("recipes.yaml", {"base": {"data": {"dataset": "cifar10-position"}}})
     paper = template(small_checkout)
     run = paper.run("narrow")
-    assert (run.recipe.data.dataset, run.info.name) == ("pieces-in-corners", "pieces-in-corners")
+    assert (run.recipe.data.dataset, run.dataset.name) == ("pieces-in-corners", "pieces-in-corners")
     assert not paper.as_printed("narrow")
     full = template(small_checkout, scale="full")
     assert full.run("narrow").recipe.data.dataset == "cifar10-position"
@@ -170,10 +171,10 @@ def test_what_is_measured_on_images_that_a_scale_lacks_is_not_run_there(small_ch
     edit(LAPTOP, LACKS_PHOTOGRAPHS)
     paper, full = template(small_checkout), template(small_checkout, scale="full")
     table, whole = paper.artifacts["table1"], full.artifacts["table1"]
-    empty = {cell.column for cell in table.cells if cell.measurement is None}
+    empty = {cell.column for cell in table.cells if not cell.records}
     assert empty == {"Parameters"}
-    assert all("flowers102" not in measured.datasets for measured in table.measurements)
-    assert all(cell.measurement for cell in whole.cells)
+    assert not any(measured.datasets for measured in paper.measurements_of(table.records))
+    assert all(cell.records for cell in whole.cells)
     told = table.note.removeprefix(whole.note)
     assert "laptop" in told
     assert "Flowers-102" in told
@@ -198,9 +199,10 @@ def test_scales_of_stand_ins_and_miniatures_are_not_told_as_those_of_the_images(
 def test_a_recipe_of_images_that_a_scale_lacks_is_not_run_there(small_checkout, edit):
     edit("recipes.yaml", widths(wide={"data": {"dataset": "flowers102"}}))
     edit(LAPTOP, LACKS_PHOTOGRAPHS)
-    table = template(small_checkout).artifacts["table1"]
-    assert {cell.row for cell in table.cells if cell.measurement is None} == {"Wide"}
-    assert {run.name for run in table.runs} == {"narrow"}
+    catalog = load_catalog(small_checkout)
+    table = catalog.artifact("template", "table1")
+    assert {cell.row for cell in table.cells if not cell.records} == {"Wide"}
+    assert {run.name for run in catalog.runs_of(table)} == {"narrow"}
 
 
 def test_an_artifact_of_nothing_but_images_that_a_scale_lacks_does_not_exist_there(
@@ -221,7 +223,7 @@ def test_a_paper_may_have_a_stand_in_of_its_own_for_images_that_the_scale_lacks(
     edit(LAPTOP, {"datasets": {"flowers102": "digits"}})
     scale = small_checkout / "configs" / "scales" / "laptop.yaml"
     scale.write_text("description: small\ndevice: cpu\ndatasets: {flowers102: null}\n")
-    assert template(small_checkout).run("wide").info.name == "digits"
+    assert template(small_checkout).run("wide").dataset.name == "digits"
 
 
 def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, edit):
@@ -239,11 +241,22 @@ def test_deltas_are_laid_in_order_with_the_most_particular_last(small_checkout, 
     assert template(small_checkout, scale="full").run("wide").recipe.schedule.epochs == 300
 
 
-def test_seeds_are_shared_out_among_trainings(small_checkout, edit):
-    edit(LAPTOP, {"runs": {"*": {"seeds": 5, "seeds_per_training": 2}}})
-    run = template(small_checkout).run("wide")
-    assert run.trainings == ((0, 1), (2, 3), (4,))
-    assert run.records[0].name == "trained-0-1.json"
+def test_a_recipe_has_a_run_and_a_measurement_for_each_seed(small_checkout, edit):
+    edit(LAPTOP, runs(wide={"seeds": 3}))
+    paper = template(small_checkout)
+    wide = paper.runs("wide")
+    assert [run.seed for run in wide] == [0, 1, 2]
+    assert [run.record.name for run in wide] == [f"trained-seed{seed}.json" for seed in range(3)]
+    assert len({run.home for run in wide}) == 1
+    measured = paper.measurements("accuracy", "wide")
+    assert tuple(measurement.run for measurement in measured) == wide
+    assert all(f"-seed{own.seed}-" in own.path.name for own in measured)
+    (records,) = {
+        cell.records
+        for cell in paper.artifacts["table1"].cells
+        if cell.key == "top1" and cell.row == "Wide"
+    }
+    assert records == tuple(measurement.path for measurement in measured)
 
 
 def test_a_fine_tuning_is_named_after_its_source_and_changes_with_it(small_checkout, edit):
@@ -251,7 +264,7 @@ def test_a_fine_tuning_is_named_after_its_source_and_changes_with_it(small_check
     before = template(small_checkout)
     tuned, wide = before.run("tuned"), before.run("wide")
     assert tuned.source == wide
-    assert tuned.recipe.model.weights_from == wide.folder.name
+    assert tuned.recipe.model.weights_from == wide.home.name
     assert (wide.source, wide.recipe.model.weights_from) == (None, None)
     edit("recipes.yaml", widths(wide={"optimizer": {"lr": 0.5}}))
     after = template(small_checkout).run("tuned")
@@ -265,19 +278,17 @@ def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkou
     edit("artifacts.yaml", table1({"cell": {"recipe": "further"}}))
     (small_checkout / "configs/papers/template/reference/table1.csv").unlink()
     catalog = load_catalog(small_checkout)
-    runs = catalog.artifact("template", "table1").runs
+    runs = catalog.runs_of(catalog.artifact("template", "table1"))
     assert [run.name for run in runs] == ["wide", "tuned", "further"]
     assert list(catalog.runs.values()) == list(runs)
 
 
-def test_a_fine_tuning_waits_for_those_that_train_its_seeds(small_checkout, edit):
+def test_a_fine_tuning_starts_from_the_run_of_its_own_seed(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
-    edit(LAPTOP, runs(wide={"seeds": 5, "seeds_per_training": 2}, tuned={"seeds": 3}))
-    run = template(small_checkout).run("tuned")
-    assert [path.name for path in run.source.records_of((1, 2))] == [
-        "trained-0-1.json", "trained-2-3.json"
-    ]  # fmt: skip
-    assert run.source.records_of((4,)) == run.source.records[2:]
+    edit(LAPTOP, runs(wide={"seeds": 5}, tuned={"seeds": 3}))
+    paper = template(small_checkout)
+    sources = tuple(run.source for run in paper.runs("tuned"))
+    assert sources == paper.runs("wide")[:3]
 
 
 def test_recipes_that_come_out_equal_share_the_first_ones_run(small_checkout, edit):
@@ -313,8 +324,8 @@ def test_equal_recipes_of_unequal_seeds_have_runs_of_their_own(small_checkout, e
     edit(LAPTOP, runs(thin={"seeds": 2}))
     paper = template(small_checkout)
     assert paper.run("thin").recipe == paper.run("narrow").recipe
-    assert (paper.run("thin").seeds, paper.run("thin").name) == ((0, 1), "thin")
-    assert paper.run("thin").folder != paper.run("narrow").folder
+    assert [(run.seed, run.name) for run in paper.runs("thin")] == [(0, "thin"), (1, "thin")]
+    assert paper.run("thin").home != paper.run("narrow").home
 
 
 def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(small_checkout, edit):
@@ -323,8 +334,9 @@ def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(smal
     edit(LAPTOP, {"recipes": {"tall": {"model": {"args": {"width": 64}}}}})
     rows = [{"label": "Narrow", "width": "tall"}, {"label": "Wide", "width": "wide"}]
     edit("artifacts.yaml", table1({"rows": rows}))
-    table = template(small_checkout).artifacts["table1"]
-    assert len(table.runs) == 1
+    catalog = load_catalog(small_checkout)
+    table = catalog.artifact("template", "table1")
+    assert len(catalog.runs_of(table)) == 1
     assert {cell.row for cell in table.cells if cell.comparable} == {"Wide"}
 
 
@@ -359,65 +371,60 @@ def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
 def test_a_pattern_of_recipes_has_seeds_and_resources_of_its_own(small_checkout, edit):
     train = {"gpus": 2, "threads": 20, "mem_mb": 90000}
     patterns = {
-        "*": {"seeds": 2, "seeds_per_training": 2},
+        "*": {"seeds": 2},
         "wi*": {"seeds": 5, "resources": {"train": train}},
     }
     edit(FULL, runs(**patterns))
     catalog = load_catalog(small_checkout, scale="full")
     paper = catalog.paper("template")
     narrow, wide = paper.run("narrow"), paper.run("wide")
-    assert (narrow.seeds, narrow.trainings) == ((0, 1), ((0, 1),))
-    assert (len(wide.seeds), len(wide.trainings)) == (5, 3)
+    assert (len(paper.runs("narrow")), len(paper.runs("wide"))) == (2, 5)
     runtime = catalog.scale.resources_of("train").runtime
     assert catalog.resources(wide).model_dump() == {**train, "nodes": 1, "runtime": runtime}
     own = catalog.scale.resources_of("train").model_copy(update={"gpus": 1})  # as the paper has it
     assert catalog.resources(narrow) == own
     measurement = paper.measurement("accuracy", "wide")
-    assert measurement.seeds == wide.seeds
     assert catalog.resources(measurement) == catalog.scale.resources_of("evaluate")
 
 
 def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(small_checkout, edit):
     def planned():
         catalog = load_catalog(small_checkout)
-        return catalog.training_node(catalog.paper("template").run("wide"), (0,))
+        return catalog.training_node(catalog.paper("template").run("wide"))
 
     before = planned()
     edit(LAPTOP, runs(wide={"validate_every": 5}))
     after = planned()
     assert (before.validate_every, after.validate_every) == (None, 5)
-    assert run_of_seed(after, 0, {}).validate_every == 5
+    assert training_of(after).validate_every == 5
     assert (after.identity, after.output) == (before.identity, before.output)
 
 
-def test_a_training_is_planned_with_the_code_that_its_record_names(small_checkout):
+def test_a_training_is_due_by_its_code_only_where_that_is_asked_for(small_checkout):
     places = {"runs_root": str(small_checkout / "runs")}
-    here = load_catalog(small_checkout, **places)
-    run = here.paper("template").run("wide")
-    (seeds,) = run.trainings
+    run = template(small_checkout, **places).run("wide")
 
     def planned(**options):
-        return load_catalog(small_checkout, **places, **options).training_node(run, seeds)
+        return load_catalog(small_checkout, **places, **options).training_node(run)
 
-    new = planned()
-    assert new.code == run.code
-    for seed in seeds:
-        run.seed_folder(seed).mkdir(parents=True)
-        run.weights(seed).write_text("weights")
-    facts = {str(seed): {"code": "0123456789abcdef+fedcba9876543210"} for seed in seeds}
-    old = new.model_copy(update={"code": "fedcba9876543210"})
-    complete(old, {"sha256": dict.fromkeys(facts, ""), "facts": facts})
-    assert run.trained_by(seeds) == {"0123456789abcdef+fedcba9876543210"}
-    assert planned() == old  # so nothing is due, whatever code its seeds began with
+    node = planned()
+    older = node.model_copy(update={"code": "fedcba9876543210"})
+    assert older.identity == node.identity
+    assert (code_due(node), trained_by(run)) == (node.code, None)
+    run.folder.mkdir(parents=True)
+    run.weights.write_text("weights")
+    facts = {"code": "0123456789abcdef+fedcba9876543210"}
+    complete(older, {"sha256": "", "facts": facts})
+    assert trained_by(run) == facts["code"]
+    assert code_due(node) == older.code  # so nothing is due, whatever code the run began with
     again = planned(retrain="changed")
-    assert (again.code, again.retrain, planned().retrain) == (run.code, True, False)
-    record = run.record(seeds).read_text()
-    run.record(seeds).write_text(record[:-9])  # the remedy for a damaged record can be planned
-    assert planned() == new
-    run.record(seeds).write_text(record)
-    for seed in seeds:
-        run.weights(seed).unlink()
-    assert planned() == new
+    assert (code_due(again), again.retrain, node.retrain) == (node.code, True, False)
+    record = run.record.read_text()
+    run.record.write_text(record[:-9])  # the remedy for a damaged record can be planned
+    assert code_due(node) == node.code
+    run.record.write_text(record)
+    run.weights.unlink()
+    assert code_due(node) == node.code
 
 
 def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):
@@ -428,11 +435,11 @@ def test_a_measure_of_a_recipe_needs_no_training(small_checkout, edit):
     paper = catalog.paper("template")
     measurement = paper.measurement("parameters", "wide")
     assert (measurement.run, measurement.on) == (None, paper.run("wide"))
-    assert measurement.seeds == (0,)
+    assert len(paper.measurements("parameters", "wide")) == 1
     assert catalog.resources(measurement) == catalog.scale.resources_of("benchmark")
     assert measurement.path.parent == catalog.runs_root / "template" / "measurements"
     assert measurement.path != paper.measurement("parameters", "narrow").path
-    assert paper.artifacts["table1"].runs == ()
+    assert catalog.runs_of(paper.artifacts["table1"]) == ()
     assert catalog.runs == {}
 
 
@@ -583,13 +590,12 @@ def test_a_cell_that_shows_another_measurement_is_rendered_again(small_checkout,
 
 def test_every_record_of_a_scale_has_its_node_and_no_other_file_has_one(small_checkout):
     catalog = load_catalog(small_checkout)
-    trainings = [record for run in catalog.runs.values() for record in run.records]
-    records = [*trainings, *catalog.measurements, *catalog.renderings, catalog.report]
+    records = [*catalog.runs, *catalog.measurements, *catalog.renderings, catalog.report]
     kinds = [catalog.node(record).kind for record in records]
     counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
     assert counts == {"training": 2, "measurement": 4, "rendering": 1, "report": 1}
     assert all(catalog.node(record).output == record for record in records)
-    for other in (records[0].with_name("trained-7.json"), catalog.receipt_of("digits")):
+    for other in (records[0].with_name("trained-seed7.json"), catalog.receipt_of("digits")):
         with pytest.raises(VitrailError, match="belongs to no recipe and no artifact"):
             catalog.node(other)
 
@@ -616,6 +622,11 @@ def committed(small_checkout, monkeypatch):
     return small_checkout
 
 
+def name_of(node):
+    named = {"training": "run", "measurement": "measurement", "rendering": "artifact"}
+    return getattr(node, named[node.kind]).name if node.kind in named else node.kind
+
+
 @pytest.mark.parametrize(
     ("file", "dirty"),
     [
@@ -631,23 +642,24 @@ def test_the_commit_of_a_node_is_dirty_where_a_file_behind_it_may_have_changed(
     (committed / file).write_text("edited\n")
     catalog = load_catalog(committed)
     nodes = map(catalog.node, (*catalog.records, catalog.report))
-    commits = {(node.name, node.commit) for node in nodes}
+    commits = {(name_of(node), node.commit) for node in nodes}
     assert commits == {(name, head + "-dirty" * (name in dirty)) for name in NAMES}
 
 
 def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit):
     edit("recipes.yaml", widths(tuned=FROM_WIDE))
-    edit(LAPTOP, runs(**{"*": {"seeds": 2, "seeds_per_training": 1}}))
+    edit(LAPTOP, runs(**{"*": {"seeds": 2}}))
     catalog = load_catalog(small_checkout)
     paper = catalog.paper("template")
-    tuned, digits = paper.run("tuned"), catalog.receipt_of("digits")
-    training = catalog.training_node(tuned, (1,))
-    assert set(training.inputs) == {tuned.source.record((1,)), digits}
-    measurement = catalog.measurement_node(paper.measurement("accuracy", "tuned"))
-    assert set(measurement.inputs) == {*tuned.records, digits}
+    tuned, digits = paper.runs("tuned")[1], catalog.receipt_of("digits")
+    training = catalog.training_node(tuned)
+    assert set(training.inputs) == {paper.runs("wide")[1].record, digits}
+    measurement = catalog.measurement_node(paper.measurements("accuracy", "tuned")[1])
+    assert set(measurement.inputs) == {tuned.record, digits}
     table = catalog.artifact("template", "table1")
     rendering = catalog.rendering_node(table)
-    assert set(rendering.inputs) == {measurement.path for measurement in table.measurements}
+    assert set(rendering.inputs) == {own.path for own in catalog.measurements_of(table)}
+    assert len(rendering.inputs) == 6  # accuracies under two seeds, and counted parameters
     assert catalog.report_node.inputs == (rendering.output,)
 
 

@@ -20,17 +20,24 @@ from replication.plan.catalog import load_catalog
 PLAN = """
 import json
 from replication.plan.catalog import load_catalog
+from replication.records.record import code_due
 
 catalog = load_catalog()
-runs = catalog.runs.values()
 
 def identities(records):
     return {str(record): catalog.node(record).identity for record in records}
 
 print(json.dumps({
     "measurements": identities(catalog.measurements),
-    "trainings": identities(record for run in runs for record in run.records),
-    "codes of trainings": {str(run.folder): run.code for run in runs},
+    # No training is there, so each is due by the code now.
+    "trainings": {
+        str(record): f"{node.identity} {code_due(node)}"
+        for record in catalog.runs
+        for node in [catalog.node(record)]
+    },
+    "codes of trainings": {
+        str(run.folder): catalog.node(record).code for record, run in catalog.runs.items()
+    },
     "renderings": identities(catalog.renderings),
     "reports": identities([catalog.report]),
 }))
@@ -280,7 +287,7 @@ def of_runs(catalog, condition):
     """Those due when the code, or the dataset, of some runs changes: their folders, records."""
     runs = [run for run in catalog.runs.values() if condition(run)]
     assert 0 < len(runs) < len(catalog.runs)
-    return {str(run.folder) for run in runs}, {str(file) for run in runs for file in run.records}
+    return {str(run.folder) for run in runs}, {str(run.record) for run in runs}
 
 
 def of_measurements(catalog, condition):
@@ -384,7 +391,8 @@ def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
 def datasets_of(measurement):
     """The datasets that decide a measurement: its own, and those of all trainings before it."""
     trained = measurement.on.lineage if measurement.on else ()
-    return {*measurement.datasets, *(run.recipe.data.dataset for run in trained)}
+    read = (*measurement.datasets, *(run.dataset for run in trained))
+    return {info.name for info in read}
 
 
 @pytest.mark.parametrize(
@@ -437,7 +445,7 @@ def test_a_configuration_concerns_the_segmenters_that_are_made_of_it(
     shown = {
         str(path)
         for path, rendering in catalog.renderings.items()
-        if due & {str(measurement.path) for measurement in rendering.measurements}
+        if due & set(map(str, rendering.records))
     }
     # Which names its records, and their recipes' hashes.
     assert changed == Changed(due, records, folders, shown, REPORT)

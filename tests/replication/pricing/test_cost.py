@@ -1,4 +1,3 @@
-import dataclasses
 import json
 import subprocess
 import sys
@@ -56,17 +55,17 @@ def log(catalog, run):
 
 
 def write_log(catalog, run, speeds, device, processes=1):
-    folder = run.seed_folder(0)
+    folder = run.folder
     folder.mkdir(parents=True)
     lines = [json.dumps({"step": i, "images_per_second": s}) for i, s in enumerate(speeds)]
     (folder / "log.jsonl").write_text("\n".join(lines) + "\n")
     facts = {"device": device, "processes": processes}
-    complete(catalog.training_node(run, (0,)), {"sha256": {"0": ""}, "facts": {"0": facts}})
+    complete(catalog.training_node(run), {"sha256": "", "facts": facts})
 
 
 def test_images_are_epochs_times_training_images(catalog):
     full = catalog("full").paper("tiny").run("plain")
-    assert training_images(full) == 3 * full.info.train_images == 3 * 1_281_167
+    assert training_images(full) == 3 * full.dataset.train_images == 3 * 1_281_167
 
 
 def test_flops_and_parameters_of_vit_small_are_those_of_its_closed_form():
@@ -119,7 +118,7 @@ def test_logs_of_another_kind_of_device_tell_nothing(catalog, run, log):
 
 def test_a_damaged_record_tells_no_speed(catalog, run, log):
     log([10, 30, 20], "cpu: some processor, 1 thread")
-    run.record((0,)).write_text("{")
+    run.record.write_text("{")
     assert Costs(catalog(), load_devices(catalog().root)["cpu"]).speed(run)[1] == "FLOPs"
 
 
@@ -151,7 +150,7 @@ def test_another_schedule_trains_as_fast_and_another_batch_may_not(
 ):
     log([10, 30, 20], "cpu: some processor, 1 thread")
     recipe = ClassificationRecipe.model_validate(merge(run.recipe.model_dump(), change))
-    other = dataclasses.replace(run, recipe=recipe, folder=run.folder.with_name("other"))
+    other = run.model_copy(update={"recipe": recipe, "home": run.home.with_name("other")})
     costs = Costs(catalog(), load_devices(catalog().root)["cpu"])
     assert costs.speed(other)[1] == source
 
@@ -166,11 +165,11 @@ def test_a_published_training_of_zero_epochs_tells_no_speed(catalog, run):
 
 def publish(catalog, run, facts):
     """Write the record of a training of seed 0 to where published ones lie."""
-    complete(catalog.training_node(run, (0,)), {"sha256": {"0": ""}, "facts": {"0": facts}})
+    complete(catalog.training_node(run), {"sha256": "", "facts": facts})
     folder = published_folder(catalog) / run.paper
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / RECORDS).write_text(as_lines([read_record(run.record((0,)))]))
-    run.record((0,)).unlink()
+    (folder / RECORDS).write_text(as_lines([read_record(run.record)]))
+    run.record.unlink()
 
 
 def test_a_log_of_several_processes_counts_for_each_of_them(catalog, run, log):
@@ -197,7 +196,7 @@ def test_the_file_has_every_model_that_a_plan_of_the_papers_prices_and_no_other(
     """A paper without published results may leave its models to be counted when they are priced."""
     published = {folder.name for folder in (root / "results" / "published").glob("*/*/")}
     keys = {
-        model_key(recipe, run.info.classes): run.paper
+        model_key(recipe, run.dataset.classes): run.paper
         for scale in COUNTED_SCALES
         for _, run, recipe in models_of(catalog_of(scale))
     }
@@ -211,8 +210,8 @@ def test_its_counts_are_those_of_todays_code(root):
     written = read_counted(root)
     models = {run.recipe.model.name: run for run in catalog_of("full").extended().runs.values()}
     for run in models.values():
-        cost = count_model(run.recipe, run.info.classes)
-        assert written[model_key(run.recipe, run.info.classes)] == cost
+        cost = count_model(run.recipe, run.dataset.classes)
+        assert written[model_key(run.recipe, run.dataset.classes)] == cost
         assert cost.forward_flops > cost.parameters
 
 
@@ -259,9 +258,9 @@ def test_counts_are_read_as_they_are_written(catalog):
     here = catalog("full")
     run = here.paper("tiny").run("plain")
     write_counted([here])
-    cost = count_model(run.recipe, run.info.classes)
-    assert read_counted(here.root)[model_key(run.recipe, run.info.classes)] == cost
-    assert cost.outputs == run.info.classes
+    cost = count_model(run.recipe, run.dataset.classes)
+    assert read_counted(here.root)[model_key(run.recipe, run.dataset.classes)] == cost
+    assert cost.outputs == run.dataset.classes
     (here.root / COUNTED).write_text("key,recipe,parameters,forward_flops,outputs\na,b,c,d,e\n")
     with pytest.raises(VitrailError, match="write it anew with"):
         read_counted(here.root)

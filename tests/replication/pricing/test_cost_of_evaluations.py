@@ -2,7 +2,6 @@
 
 import json
 from collections import Counter
-from dataclasses import replace
 
 import pytest
 import torch
@@ -112,7 +111,7 @@ def test_the_range_is_from_forward_passes_to_a_training_on_as_many_images(catalo
     device = load_devices(here.root)["a100"]
     costs = Costs(here, device.model_copy(update={"sustained": (2e12, 4e12)}))
     run = measurement.run
-    flops = run.info.val_images * costs.model(run).forward_flops * len(run.seeds)
+    flops = run.dataset.val_images * costs.model(run).forward_flops
     seconds = evaluation_seconds(measurement, costs)
     assert (seconds.low, seconds.high) == pytest.approx((flops / 4e12, 3 * flops / 2e12))
 
@@ -129,16 +128,17 @@ def test_a_larger_test_size_costs_what_the_model_costs_there(root):
 
 
 def _with(measurement, args):
-    import dataclasses
 
-    return dataclasses.replace(measurement, args=args)
+    return measurement.model_copy(update={"args": args})
 
 
 def test_what_has_no_rule_is_not_priced(root):
     here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measured = here.paper("octic").measurement("learned_filters", "d8-l")
-    silent = replace(measured, function="replication.papers.octic.illustrations:cayley")
+    silent = measured.model_copy(
+        update={"function": "replication.papers.octic.illustrations:cayley"}
+    )
     assert evaluation_seconds(silent, costs) is None
 
 
@@ -159,7 +159,7 @@ def test_what_probes_keep_is_priced_by_the_features_of_all_images(root):
     images = 1281167 + 50000
     assert costs.model(measurement.run).outputs == 1024
     tokens = images * (16 + 1024 * BYTES[measurement.args["precision"]])
-    assert kept_bytes(measurement, costs) == len(measurement.seeds) * (tokens + 8 + 50000)
+    assert kept_bytes(measurement, costs) == (tokens + 8 + 50000)
     silent = here.paper("octic").measurement("voc2012", "dinov2-vit-l")
     assert kept_bytes(silent, costs) == 0
 
@@ -168,12 +168,7 @@ def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root
     here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     artifacts = [here.artifact("octic", f"table{number}") for number in (3, 7, 9)]
-    measured = [
-        measurement
-        for artifact in artifacts
-        for measurement in artifact.measurements
-        if measurement.run
-    ]
+    measured = [measurement for measurement in here.measurements_of(*artifacts) if measurement.run]
     assert len(measured) > 36 + 24
     for measurement in measured:
         limit = 60 * here.resources(measurement).runtime
@@ -190,7 +185,7 @@ def test_every_evaluation_of_these_papers_has_a_price(root, monkeypatch, paper, 
     monkeypatch.setattr("replication.pricing.cost.count_model", lambda *_: COUNTED)
     here = load_catalog(scale=scale)
     costs = Costs(here, load_devices(root)["a100"])
-    taken = [m for artifact in here.paper(paper).artifacts.values() for m in artifact.measurements]
+    taken = here.measurements_of(*here.paper(paper).artifacts.values())
     functions = {measurement.function: measurement for measurement in taken if measurement.run}
     assert [
         name

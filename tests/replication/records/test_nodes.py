@@ -4,8 +4,10 @@ import json
 
 import pytest
 
+from replication.config.schema import as_yaml, merge, read_yaml
 from replication.plan.catalog import load_catalog
-from replication.records.nodes import parse_node, parse_target, read_needs, read_node, target_of
+from replication.records.graph import parse_target, target_of
+from replication.records.nodes import parse_node, read_needs, read_node
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
@@ -14,14 +16,17 @@ KINDS = ("training", "measurement", "rendering", "report")
 
 @pytest.fixture
 def nodes(small_checkout):
-    """A node of each kind, of the template paper."""
+    """A node of each kind, of the template paper; the run starts from another."""
+    recipes = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
+    tuned = {"model": {"args": {"width": 64}, "weights_from": "wide"}}
+    recipes.write_text(as_yaml(merge(read_yaml(recipes), {"axes": {"width": {"tuned": tuned}}})))
     places = {name: str(small_checkout / name) for name in ("runs", "results")}
     catalog = load_catalog(small_checkout, runs_root=places["runs"], results_root=places["results"])
     paper = catalog.paper("template")
-    run = paper.run("wide")
+    run = paper.run("tuned")
     return {
-        "training": catalog.training_node(run, run.trainings[0]),
-        "measurement": catalog.measurement_node(paper.measurement("accuracy", "wide")),
+        "training": catalog.training_node(run),
+        "measurement": catalog.measurement_node(paper.measurement("accuracy", "tuned")),
         "rendering": catalog.rendering_node(paper.artifacts["table1"]),
         "report": catalog.report_node,
     }
@@ -62,29 +67,27 @@ def test_a_node_that_says_the_same_is_not_written_again(nodes):
 
 
 DECISIVE = [
-    ("training", ("recipe", "optimizer", "lr"), 0.5),
-    ("training", ("recipe", "schedule", "epochs"), 77),
-    ("training", ("seeds",), [0, 7]),
-    ("training", ("data",), [{"name": "other"}]),
-    ("training", ("dataset", "mean"), [5.0, 5.0, 5.0]),
-    ("training", ("code",), "fedcba9876543210"),
-    ("measurement", ("name",), "other"),
-    ("measurement", ("args",), {"images": 1}),
-    ("measurement", ("seeds",), [7]),
-    ("measurement", ("device",), "cuda"),
-    ("measurement", ("recipe", "optimizer", "lr"), 0.5),
-    ("measurement", ("recipe",), None),
-    ("measurement", ("run",), None),
-    ("measurement", ("data",), [{"name": "other"}]),
-    ("measurement", ("dataset", "mean"), [5.0, 5.0, 5.0]),
+    ("training", ("run", "recipe", "optimizer", "lr"), 0.5),
+    ("training", ("run", "recipe", "schedule", "epochs"), 77),
+    ("training", ("run", "seed"), 7),
+    ("training", ("run", "source", "dataset", "mean"), [5.0, 5.0, 5.0]),
+    ("training", ("run", "dataset", "mean"), [5.0, 5.0, 5.0]),
+    ("measurement", ("measurement", "name"), "other"),
+    ("measurement", ("measurement", "args"), {"images": 1}),
+    ("measurement", ("measurement", "seed"), 7),
+    ("measurement", ("measurement", "device"), "cuda"),
+    ("measurement", ("measurement", "run", "recipe", "optimizer", "lr"), 0.5),
+    ("measurement", ("measurement", "run"), None),
+    ("measurement", ("measurement", "run", "source"), None),
+    ("measurement", ("measurement", "run", "dataset", "mean"), [5.0, 5.0, 5.0]),
     ("measurement", ("code",), "fedcba9876543210"),
-    ("rendering", ("cells", 0, "key"), "top5"),
-    ("rendering", ("cells", 0, "measurement"), "runs/another.json"),
-    ("rendering", ("cells", 0, "digits"), 9),
-    ("rendering", ("cells", 1, "printed", "value"), 1.0),
-    ("rendering", ("caption",), "A narrower network reads digits better."),
-    ("rendering", ("measurements",), []),
-    ("report", ("papers", 0, "claims", 0, "relation"), "below"),
+    ("rendering", ("artifact", "cells", 0, "key"), "top5"),
+    ("rendering", ("artifact", "cells", 0, "records"), ["runs/another.json"]),
+    ("rendering", ("artifact", "cells", 0, "digits"), 9),
+    ("rendering", ("artifact", "cells", 1, "printed", "value"), 1.0),
+    ("rendering", ("artifact", "caption"), "A narrower network reads digits better."),
+    ("rendering", ("artifact", "measurements"), []),
+    ("report", ("report",), "01234567"),
     ("report", ("renderings",), []),
 ]
 
@@ -114,6 +117,7 @@ def test_a_field_that_decides_the_result_changes_the_identity(nodes, kind, place
         ("training", ("data_root",), "/elsewhere"),
         ("training", ("checkpoint_seconds",), 1.0),
         ("training", ("commit",), "0" * 40),
+        ("training", ("code",), "fedcba9876543210"),
         ("training", ("resources", "threads"), 7),
         ("measurement", ("workers",), 7),
         ("measurement", ("data_root",), "/elsewhere"),
@@ -145,18 +149,22 @@ def test_a_node_of_an_older_format_is_read_with_the_identity_that_it_has_now(nod
 
 def test_a_measurement_is_known_by_its_measure_and_not_by_the_function(nodes):
     node = nodes["measurement"]
-    renamed = node.model_copy(update={"function": "vitrail.elsewhere:other"})
-    assert renamed.identity == node.identity
+
+    def changed(**update):
+        own = node.measurement.model_copy(update=update)
+        return node.model_copy(update={"measurement": own})
+
+    assert changed(function="vitrail.elsewhere:other").identity == node.identity
     for other in ({"name": "other"}, {"paper": "other"}):
-        assert node.model_copy(update=other).identity != node.identity
+        assert changed(**other).identity != node.identity
 
 
 @pytest.mark.parametrize(
     ("kind", "place", "value"),
     [
-        ("measurement", ("args",), {"images": 1}),
-        ("training", ("seeds",), [7]),
-        ("rendering", ("caption",), "Another."),
+        ("measurement", ("measurement", "args"), {"images": 1}),
+        ("training", ("run", "seed"), 7),
+        ("rendering", ("artifact", "caption"), "Another."),
     ],
 )
 def test_a_job_whose_node_was_edited_does_not_start(
@@ -188,8 +196,10 @@ def test_a_file_that_is_no_node_is_one_sentence(tmp_path, content):
 
 @pytest.mark.parametrize("kind", ["training", "measurement"])
 def test_a_node_without_a_seed_is_refused_also_where_its_identity_is_right(nodes, kind):
-    content = nodes[kind].model_copy(update={"seeds": ()}).content()
-    with pytest.raises(VitrailError, match=r"here: 'seeds' is .*; delete it and start snakemake"):
+    content = nodes[kind].content()
+    of = {"training": "run", "measurement": "measurement"}[kind]
+    content[of]["seed"] = None
+    with pytest.raises(VitrailError, match=rf"here: '{of}.seed' is .*; delete it and start snake"):
         parse_node(content, "here")
 
 
@@ -197,19 +207,19 @@ def test_an_unknown_field_is_refused(nodes):
     content = nodes["measurement"].content() | {"argz": {}}
     with pytest.raises(VitrailError, match=r"'argz'; .*delete it and start snakemake again"):
         parse_node(content, "here")
-    content = edited(nodes["training"], "recipe", "model", value={"name": "x", "sha": "0"})
-    with pytest.raises(VitrailError, match=r"'recipe\.classification\.model\.sha'; delete it and"):
+    content = edited(nodes["training"], "run", "recipe", "model", value={"name": "x", "sha": "0"})
+    with pytest.raises(VitrailError, match=r"'run\.recipe.*\.model\.sha'; delete it and"):
         parse_node(content, "here")
 
 
 def test_a_segmenters_configuration_that_was_edited_is_refused(root):
     catalog = catalog_of("laptop")
     run = catalog.paper("shift").run("a_swin_upernet-ade20k-circular")
-    node = catalog.training_node(run, run.trainings[0])
-    files = node.recipe.model.files
+    node = catalog.training_node(run)
+    files = node.run.recipe.model.files
     assert len(files) == 2
     for name, code in files.items():
-        place = ("recipe", "model", "files", name)
+        place = ("run", "recipe", "model", "files", name)
         with pytest.raises(VitrailError, match="changed by hand"):
             parse_node(edited(node, *place, value=f"{code}\nx = 1"), "here")
 
@@ -224,6 +234,7 @@ def test_the_rules_read_inputs_identity_and_resources(nodes):
         "node": str(node.path),
         "inputs": [str(path) for path in node.inputs],
         "identity": node.identity,
+        "code": node.code,
         **node.resources.model_dump(),
     }
 

@@ -40,38 +40,33 @@ def catalog(small_checkout):
     (folder / "artifacts.yaml").write_text(as_yaml(artifacts))
     (folder / "reference" / "table1.csv").unlink()
     (folder / "claims.yaml").unlink()
-    (folder / "scales" / "laptop.yaml").write_text('runs: {"*": {seeds: 2, seeds_per_training: 1}}')
+    (folder / "scales" / "laptop.yaml").write_text('runs: {"*": {seeds: 2}}')
     digest_once.cache_clear()
     places = {name: str(small_checkout / name) for name in ("runs", "results", "data")}
     return load_catalog(small_checkout, **{f"{name}_root": at for name, at in places.items()})
 
 
-def train(catalog, run, seeds, bits=""):
+def train(catalog, run, bits=""):
     """Leave weights and the record of a training."""
-    facts, digests = {}, {}
-    for seed in seeds:
-        run.seed_folder(seed).mkdir(parents=True, exist_ok=True)
-        run.weights(seed).write_text(f"{run.name} {seed} {bits}")
-        digests[str(seed)] = sha256(run.weights(seed))
-        start = run.source.weights(seed) if run.source else None
-        facts[str(seed)] = PLACE | ({"initial_sha256": sha256(start)} if start else {})
-    return complete(catalog.training_node(run, seeds), {"sha256": digests, "facts": facts})
+    run.folder.mkdir(parents=True, exist_ok=True)
+    run.weights.write_text(f"{run.name} {run.seed} {bits}")
+    facts = PLACE | ({"initial_sha256": sha256(run.source.weights)} if run.source else {})
+    return complete(catalog.training_node(run), {"sha256": sha256(run.weights), "facts": facts})
 
 
 def measure(catalog, measurement, number=90.0):
     """Leave the record of a measurement."""
     node, run = catalog.measurement_node(measurement), measurement.run
-    values = {str(seed): {"top1": number, "parameters": 13002} for seed in measurement.seeds}
-    weights = {str(seed): sha256(run.weights(seed)) for seed in measurement.seeds} if run else {}
-    outcome = {"values": values, "code": node.code, "weights": weights, "provenance": PLACE}
-    return complete(node, outcome)
+    values = {"top1": number, "parameters": 13002}
+    weights = {"weights": sha256(run.weights)} if run else {}
+    return complete(node, {"values": values, "code": node.code, **weights, "provenance": PLACE})
 
 
 def draw(catalog):
     """Render the table, and leave the record of it."""
     node = catalog.rendering_node(catalog.artifact("template", "table1"))
-    measured = read_measured(node)
-    files = render(node, node.output.parent, measured)
+    measured = read_measured(node.artifact)
+    files = render(node.artifact, node.output.parent, measured)
     inputs = {str(path): values["sha256"] for path, values in measured.items()}
     return complete(
         node, {"inputs": inputs, "outputs": {file.name: sha256(file) for file in files}}
@@ -82,9 +77,8 @@ def draw(catalog):
 def made(catalog):
     """The table, and all records behind it; the catalogue."""
     for name in ("wide", "tuned"):
-        run = catalog.paper("template").run(name)
-        for seeds in run.trainings:
-            train(catalog, run, seeds)
+        for run in catalog.paper("template").runs(name):
+            train(catalog, run)
     for measurement in catalog.measurements.values():
         measure(catalog, measurement)
     draw(catalog)
@@ -98,18 +92,17 @@ def fault(catalog, output=None):
     return ledger_of(catalog).fault(output or table)
 
 
-def run_of(catalog, name):
-    return catalog.paper("template").run(name)
+def run_of(catalog, name, seed=0):
+    return catalog.paper("template").runs(name)[seed]
 
 
-def accuracy(catalog, name="wide"):
-    return catalog.paper("template").measurement("accuracy", name)
+def accuracy(catalog, name="wide", seed=0):
+    return catalog.paper("template").measurements("accuracy", name)[seed]
 
 
 def test_nothing_is_wrong_with_what_was_made_as_planned(made):
     ledger = ledger_of(made)
-    records = [record for run in made.runs.values() for record in run.records]
-    for output in (*records, *made.measurements, *made.renderings):
+    for output in (*made.runs, *made.measurements, *made.renderings):
         assert ledger.fault(output) is None
 
 
@@ -121,8 +114,7 @@ def test_nothing_is_wrong_with_what_was_not_made(catalog):
 def test_the_records_behind_a_table_come_after_their_inputs(made):
     (table,) = made.renderings
     behind = ledger_of(made).behind(table)
-    records = {record for run in made.runs.values() for record in run.records}
-    assert set(behind) == {*records, *made.measurements, table}
+    assert set(behind) == {*made.runs, *made.measurements, table}
     assert [*behind][-1] == table
     order = [*behind]
     for output, record in behind.items():
@@ -132,32 +124,32 @@ def test_the_records_behind_a_table_come_after_their_inputs(made):
 
 @pytest.mark.parametrize("alter", ["exchange", "delete"])
 def test_altered_weights_are_a_fault_of_all_that_rests_on_them(made, alter):
-    source = run_of(made, "wide")
-    weights = source.weights(1)
+    source = run_of(made, "wide", 1)
+    weights = source.weights
     weights.unlink() if alter == "delete" else weights.write_text("others")
     found = fault(made)
     assert str(weights) in found.what
-    assert found.output == source.record((1,))
-    assert found.remove == (source.seed_folder(1),)
-    for above in (accuracy(made).path, run_of(made, "tuned").record((1,))):
+    assert found.output == source.record
+    assert found.remove == (source.folder,)
+    for above in (accuracy(made, seed=1).path, run_of(made, "tuned", 1).record):
         assert fault(made, above) == found
-    assert fault(made, source.record((0,))) is None
-    assert fault(made, run_of(made, "tuned").record((0,))) is None
+    for beside in (accuracy(made).path, *(run_of(made, name).record for name in ("wide", "tuned"))):
+        assert fault(made, beside) is None
 
 
 def test_a_source_that_was_trained_again_is_a_fault_of_its_fine_tuning(made):
     source, tuned = run_of(made, "wide"), run_of(made, "tuned")
-    train(made, source, (0,), bits="others")
-    assert fault(made, source.record((0,))) is None
-    assert fault(made, tuned.record((0,))).output == tuned.record((0,))
-    assert str(source.weights(0)) in fault(made, tuned.record((0,))).what
-    assert fault(made, tuned.record((1,))) is None
+    train(made, source, bits="others")
+    assert fault(made, source.record) is None
+    assert fault(made, tuned.record).output == tuned.record
+    assert str(source.weights) in fault(made, tuned.record).what
+    assert fault(made, run_of(made, "tuned", 1).record) is None
     assert fault(made, accuracy(made).path).output == accuracy(made).path
 
 
 def test_a_measurement_of_weights_that_no_record_names_is_a_fault(made):
-    run_of(made, "tuned").record((1,)).unlink()
-    measured = accuracy(made, "tuned").path
+    run_of(made, "tuned", 1).record.unlink()
+    measured = accuracy(made, "tuned", 1).path
     assert fault(made, measured).output == measured
     assert fault(made).output == measured
 
@@ -184,7 +176,7 @@ def test_a_table_of_other_numbers_than_its_measurement_has_is_a_fault(made):
 
 CHANGES = [
     {"args": {"images": 1}},
-    {"seeds": (0,)},
+    {"seed": 7},
     {"device": "cuda"},
 ]
 
@@ -194,7 +186,8 @@ def test_a_measurement_of_another_node_with_an_identity_of_its_own_is_a_fault(ma
     """As after a node was edited together with its identity, and run."""
     path = accuracy(made).path
     record = read_record(path)
-    complete(record.node.model_copy(update=change), record.outcome)
+    other = record.node.measurement.model_copy(update=change)
+    complete(record.node.model_copy(update={"measurement": other}), record.outcome)
     found = fault(made, path)
     assert found.output == path
     assert f"other {next(iter(change))} than" in found.what
@@ -204,18 +197,25 @@ def test_a_measurement_of_another_node_with_an_identity_of_its_own_is_a_fault(ma
 @pytest.mark.parametrize("kind", ["training", "measurement"])
 def test_a_record_of_another_recipe_is_a_fault(made, kind):
     run = run_of(made, "wide")
-    path = run.record((0,)) if kind == "training" else accuracy(made).path
+    path = run.record if kind == "training" else accuracy(made).path
     record = read_record(path)
-    optimizer = record.node.recipe.optimizer.model_copy(update={"lr": 0.5})
-    recipe = record.node.recipe.model_copy(update={"optimizer": optimizer})
-    complete(record.node.model_copy(update={"recipe": recipe}), record.outcome)
+    optimizer = run.recipe.optimizer.model_copy(update={"lr": 0.5})
+    other = run.model_copy(
+        update={"recipe": run.recipe.model_copy(update={"optimizer": optimizer})}
+    )
+    if kind == "training":
+        changed = record.node.model_copy(update={"run": other})
+    else:
+        measured = record.node.measurement.model_copy(update={"run": other})
+        changed = record.node.model_copy(update={"measurement": measured})
+    complete(changed, record.outcome)
     assert fault(made, path).output == path
-    assert "other recipe than" in fault(made, path).what
+    assert "other recipe" in fault(made, path).what
 
 
 FIELDS = {
     "args": ('"args": {', '"args": {"images": 1, '),
-    "seeds": ('"seeds": [\n   0,', '"seeds": [\n   7,'),
+    "seed": ('"seed": 0,', '"seed": 7,'),
     "device": ('"device": "cpu"', '"device": "cuda"'),
     "recipe": ('"lr": ', '"lr": 1'),
     "identity": ('"identity": "', '"identity": "0'),
@@ -249,7 +249,7 @@ def test_a_measurement_by_other_code_is_a_fault(made):
 
 
 def test_a_training_by_other_code_is_none(made):
-    path = run_of(made, "wide").record((0,))
+    path = run_of(made, "wide").record
     record = read_record(path)
     complete(record.node.model_copy(update={"code": "fedcba9876543210"}), record.outcome)
     assert fault(made, path) is None
@@ -257,9 +257,9 @@ def test_a_training_by_other_code_is_none(made):
 
 @pytest.mark.parametrize("name", ["sha256", "facts"])
 def test_a_record_whose_outcome_is_not_whole_is_refused(made, name):
-    path = run_of(made, "wide").record((0,))
+    path = run_of(made, "wide").record
     content = json.loads(path.read_text())
-    for damaged in (None, [], {}, {"7": content[name]["0"]}, {"0": 1}):
+    for damaged in (None, [], 7):
         with pytest.raises(VitrailError, match=name):
             parse_record({**content, name: damaged}, "here")
     assert parse_record(content, "here") == read_record(path)
@@ -283,7 +283,7 @@ def test_a_file_that_is_no_record_is_one_sentence(tmp_path, content):
 
 
 def test_the_digest_of_a_record_is_that_of_its_file(made):
-    for path in (run_of(made, "wide").record((0,)), accuracy(made).path, *made.renderings):
+    for path in (run_of(made, "wide").record, accuracy(made).path, *made.renderings):
         assert read_record(path).sha256 == sha256(path)
 
 
@@ -291,32 +291,32 @@ def test_a_field_that_nodes_did_not_have_yet_changes_no_record(made):
     """A new optional field must not make every table that rests on older records due."""
     path = accuracy(made).path
     content = json.loads(path.read_text())
-    del content["node"]["recipe_name"], content["node"]["resources"]["runtime"]
+    del content["node"]["config"], content["node"]["resources"]["runtime"]
     path.write_text(json.dumps(content, indent=1) + "\n")
     assert read_record(path).sha256 == sha256(path)
     draw(made)
     assert fault(made) is None
 
 
-def test_the_commits_of_a_record_are_those_of_its_seeds_and_of_its_attempts(made):
-    record = read_record(run_of(made, "wide").record((0,)))
-    facts = {"0": {**PLACE, "commit": "b" * 40 + "+" + "c" * 40 + "-dirty"}}
+def test_the_commits_of_a_record_are_those_of_its_attempts(made):
+    record = read_record(run_of(made, "wide").record)
+    facts = {**PLACE, "commit": "b" * 40 + "+" + "c" * 40 + "-dirty"}
     again = complete(record.node, {**record.outcome, "facts": facts})
     assert record.commits == ("a" * 40,)
     assert again.commits == ("b" * 40, "c" * 40 + "-dirty")
-    silent = complete(record.node, {**record.outcome, "facts": {"0": {}}})
+    silent = complete(record.node, {**record.outcome, "facts": {}})
     assert silent.commits == ("",)
 
 
 def test_a_remedy_deletes_what_is_wrong_and_makes_the_record_again(made):
-    source = run_of(made, "wide")
-    source.weights(1).write_text("others")
+    source = run_of(made, "wide", 1)
+    source.weights.write_text("others")
     found = fault(made)
     told, _, commands = found.remedy("template_table1", made.snakemake).rpartition(": ")
     assert told == found.what
     delete, again = (shlex.split(command) for command in commands.split(" && "))
-    assert delete == ["rm", "-r", str(source.seed_folder(1))]
-    asked = ["snakemake", "template_table1", "--forcerun", str(source.record((1,)))]
+    assert delete == ["rm", "-r", str(source.folder)]
+    asked = ["snakemake", "template_table1", "--forcerun", str(source.record)]
     roots = [f"{name}={getattr(made.settings, name)}" for name in ROOTS]
     assert again == [*asked, "--config", "scale=laptop", *roots]
 
@@ -325,10 +325,7 @@ def test_a_remedy_deletes_what_is_wrong_and_makes_the_record_again(made):
 def test_every_node_of_the_papers_equals_itself_read_back_from_its_file(root, tmp_path, paper):
     catalog = load_catalog(root, scale="laptop", runs_root=str(tmp_path))
     for artifact in catalog.paper(paper).artifacts.values():
-        for path in (
-            catalog.rendering(artifact),
-            *(measurement.path for measurement in artifact.measurements),
-        ):
+        for path in (catalog.rendering(artifact), *artifact.records):
             node = catalog.node(path)
             again = parse_node(json.loads(json.dumps(node.content())), str(path))
             assert again.plain == node.plain
@@ -337,26 +334,18 @@ def test_every_node_of_the_papers_equals_itself_read_back_from_its_file(root, tm
 def published_start(catalog):
     """The planned training of a run that starts from published weights, and its record."""
     run = run_of(catalog, "wide")
-    node = catalog.training_node(run, run.trainings[0])
+    node = catalog.training_node(run)
     file = catalog.data_root / "weights" / "published.safetensors"
     file.parent.mkdir(parents=True)
     file.write_text("published")
     return node.model_copy(update={"published": file}), file
 
 
-@pytest.mark.parametrize("noted", [True, False])
-def test_a_training_from_other_published_weights_than_are_here_is_named_where_it_noted_them(
-    made, noted
-):
-    """Records of older code say nothing of them, and are as good as they were."""
+def test_a_training_from_other_published_weights_than_are_here_is_named(made):
     node, file = published_start(made)
-    outcome = dict(read_record(node.output).outcome)
-    if noted:
-        facts = {
-            seed: own | {"initial_sha256": sha256(file)} for seed, own in outcome["facts"].items()
-        }
-        outcome["facts"] = facts
-    complete(node, outcome)
+    outcome = read_record(node.output).outcome
+    facts = outcome["facts"] | {"initial_sha256": sha256(file)}
+    complete(node, {**outcome, "facts": facts})
 
     def fault():
         digest_once.cache_clear()
@@ -364,8 +353,5 @@ def test_a_training_from_other_published_weights_than_are_here_is_named_where_it
 
     assert fault() is None
     file.write_text("others")
-    if noted:
-        assert f"was trained from other weights than {file} holds" in fault().what
-        assert fault().remove == (node.seed_folder(0),)
-    else:
-        assert fault() is None
+    assert f"was trained from other weights than {file} holds" in fault().what
+    assert fault().remove == (node.run.folder,)

@@ -4,15 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from replication.config.paper import Printed
-from replication.records.nodes import (
-    MeasurementNode,
-    RenderingNode,
-    ShownCell,
-    ShownColumn,
-)
+from replication.config.paper import Printed, ShownColumn
+from replication.records.graph import Artifact, Cell, Measurement
+from replication.records.nodes import MeasurementNode
 
-PATH = Path("runs/paper/measurements/accuracy.json")
+# Of more seeds than any test measures.
+RECORDS = tuple(Path(f"runs/paper/measurements/accuracy-seed{seed}.json") for seed in range(50))
 
 
 class Build:
@@ -24,7 +21,7 @@ class Build:
         defaults = {
             "metric": "top-1 accuracy",
             "unit": "%",
-            "measurement": PATH,
+            "records": RECORDS,
             "key": f"{row}/{column}",
             "digits": 1,
             "exact": False,
@@ -35,22 +32,18 @@ class Build:
             defaults["printed"] = Printed(value=printed, spread=std or "", source="Table 1, p. 2")
         else:
             defaults["printed"] = None
-        return ShownCell(row=row, column=column, **{**defaults, **fields})
+        return Cell(row=row, column=column, **{**defaults, **fields})
 
     @staticmethod
     def table(*cells, columns=None, **fields):
         """A table of cells, rows and columns in order of appearance."""
-        measurements = tuple(dict.fromkeys(cell.measurement for cell in cells if cell.measurement))
+        measurements = tuple(dict.fromkeys(cell.records for cell in cells if cell.records))
         labels = dict.fromkeys(cell.column for cell in cells)
         defaults = {
             "paper": "paper",
             "name": "table1",
             "scale": "laptop",
-            "output": Path("results/laptop/paper/table1.json"),
-            "inputs": measurements,
-            "code": "0123456789abcdef",
-            "commit": None,
-            "shape": "table",
+            "kind": "table",
             "title": "Accuracy & cost",
             "caption": "Accuracy (%) of A_1.",
             "source": "Table 1, p. 2",
@@ -63,42 +56,49 @@ class Build:
             "draw": None,
             "digits": 1,
         }
-        return RenderingNode(**{**defaults, **fields})
+        return Artifact(**{**defaults, **fields})
 
     @staticmethod
-    def measurement(output=PATH, **fields):
-        """The node of a measurement on nothing, under two seeds."""
-        defaults = {
-            "scale": "laptop",
-            "paper": "paper",
-            "name": "accuracy",
-            "inputs": (),
-            "code": "0123456789abcdef",
-            "commit": None,
-            "function": "module:function",
-            "seeds": (0, 1),
-            "device": "cpu",
-            "data_root": Path("data"),
-            "workers": 0,
-        }
-        return MeasurementNode(output=output, **{**defaults, **fields})
+    def measurement(path):
+        """The node of a measurement on nothing."""
+        measurement = Measurement(
+            paper="paper",
+            name="accuracy",
+            function="module:function",
+            args={},
+            seed=3,
+            device="cpu",
+            datasets=(),
+            path=path,
+        )
+        return MeasurementNode(
+            scale="laptop",
+            measurement=measurement,
+            output=path,
+            inputs=(),
+            code="0123456789abcdef",
+            commit=None,
+            data_root=Path("data"),
+            workers=0,
+        )
 
     @staticmethod
     def measured(*seeds):
         """What was measured under each seed, by key."""
         return {
-            PATH: {
+            RECORDS[seed]: {
                 "name": "accuracy",
-                "seeds": [*range(len(seeds))],
+                "seed": seed,
                 "dataset": "digits",
                 "recipe_hash": "abcd1234",
-                "sha256": "fedcba9876543210",
-                "values": {str(seed): values for seed, values in enumerate(seeds)},
+                "sha256": f"fedcba987654321{seed}",
+                "values": values,
                 "provenance": {
                     "device": "cpu: a processor, 1 thread",
                     "commit": "0123456789abcdef",
                 },
             }
+            for seed, values in enumerate(seeds)
         }
 
 

@@ -49,7 +49,7 @@ def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path)
             "dataset": "digits",
             "device": "cpu: a processor, 1 thread",
             "recipe": "abcd1234",
-            "measurement": "fedcba987654",
+            "measurement": "fedcba987654, fedcba987654",
             "commit": "01234567",
             "printed in": "Table 1, p. 2",
         },
@@ -60,7 +60,7 @@ def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path)
 
 def test_a_number_that_was_measured_without_git_has_no_commit(build):
     """Also beside a cell that was not measured at all, whose commit pandas does not know."""
-    artifact = build.table(build.cell(), build.cell("B", measurement=None))
+    artifact = build.table(build.cell(), build.cell("B", records=()))
     measured = build.measured({"A/x": 90.0})
     for record in measured.values():
         record["provenance"]["commit"] = None

@@ -18,7 +18,7 @@ from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
-DEVICE = "cpu: a processor, 1 thread"
+DEVICE, WEIGHTS = "cpu: a processor, 1 thread", "0" * 64
 
 
 @pytest.fixture
@@ -42,34 +42,29 @@ def measure(catalog, numbers):
         complete(
             node,
             {
-                "values": {str(seed): values for seed in measurement.seeds},
+                "values": values,
                 "code": node.code,
-                "weights": {},
+                **({"weights": WEIGHTS} if measurement.run else {}),
                 "provenance": {"device": DEVICE, "commit": "0123456789ab", "wall_seconds": 30},
             },
         )
 
 
 def train(catalog, run, **facts):
-    """Leave the records of a run's trainings, which say `facts` of each seed."""
-    for seeds in run.trainings:
-        outcome = {
-            "sha256": {str(seed): f"{seed:064x}" for seed in seeds},
-            "facts": {str(seed): {"device": DEVICE, **facts} for seed in seeds},
-        }
-        complete(catalog.training_node(run, seeds), outcome)
+    """Leave the record of a run's training, which says `facts`."""
+    outcome = {"sha256": WEIGHTS, "facts": {"device": DEVICE, **facts}}
+    complete(catalog.training_node(run), outcome)
 
 
 def results(catalog):
     """The results of a scale, of which some may be missing."""
-    nodes = map(catalog.rendering_node, catalog.artifacts)
-    return results_of(catalog.report_node, nodes)
+    return results_of(catalog.said, catalog.artifacts, catalog.results)
 
 
 def draw(catalog, name):
     """Render an artifact of the template paper from the records that there are."""
-    node = catalog.rendering_node(catalog.artifact("template", name))
-    return render(node, node.output.parent, read_measured(node))
+    artifact = catalog.artifact("template", name)
+    return render(artifact, catalog.rendering(artifact).parent, read_measured(artifact))
 
 
 def right(images):
@@ -115,7 +110,7 @@ def test_a_rendering_names_what_it_read_and_what_it_wrote(catalog, planned, smal
     record = read_record(node.output)
     assert record.node == node
     assert record.outcome == {
-        "inputs": {str(path): sha256(path) for path in node.measurements},
+        "inputs": {str(path): sha256(path) for path in node.artifact.records},
         "outputs": {file.name: sha256(file) for file in node.files},
     }
 
@@ -223,7 +218,7 @@ def test_the_cost_counts_nodes_that_did_not_note_their_time(catalog):
     assert results(catalog).cost == Cost()
     measure(catalog, NUMBERS)
     cost = results(catalog).cost
-    runs = sum(len(run.seeds) for run in catalog.runs.values())
+    runs = len(catalog.runs)
     assert dict(cost.seconds) == {DEVICE: 30.0 * len(catalog.measurements)}
     assert (cost.counted, cost.silent) == (runs + len(catalog.measurements), runs)
 
@@ -232,14 +227,13 @@ def test_the_cost_is_the_time_of_every_device(catalog):
     first, second = catalog.runs.values()
     train(catalog, first, device="NVIDIA H200", wall_seconds=10.0, processes=8)
     train(catalog, second, device="NVIDIA H200", wall_seconds=10.0)
-    seconds = 80.0 * len(first.seeds) + 10.0 * len(second.seeds)
-    assert dict(results(catalog).cost.seconds) == {"NVIDIA H200": seconds}
+    assert dict(results(catalog).cost.seconds) == {"NVIDIA H200": 80.0 + 10.0}
 
 
 @pytest.mark.parametrize("content", ["", '{"node": ', "[]", "{}"])
 def test_a_damaged_record_is_named_with_what_to_delete(catalog, content):
     run = next(iter(catalog.runs.values()))
-    path = run.records[0]
+    path = run.record
     path.parent.mkdir(parents=True)
     path.write_text(content)
     with pytest.raises(VitrailError, match=f"{path} .*--forcerun"):

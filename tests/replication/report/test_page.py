@@ -24,8 +24,7 @@ LOOK = Path(__file__).with_name("look.js").read_text(encoding="utf-8")
 @pytest.fixture(scope="module")
 def results():
     catalog = catalog_of("laptop")
-    nodes = map(catalog.rendering_node, catalog.artifacts)
-    return results_of(catalog.report_node, nodes, ROOT / "results" / "published" / "laptop")
+    return results_of(catalog.said, catalog.artifacts, ROOT / "results" / "published" / "laptop")
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +65,7 @@ def test_it_has_every_claim_and_every_row_of_every_table(results, text):
         row
         for paper in results.papers
         for artifact in paper.artifacts
-        if artifact.node.shape == "table" and artifact.files
+        if artifact.about.kind == "table" and artifact.files
         for row in artifact.table.shown_rows
     ]
     assert text.count('<tr class="row item"') == len(rows)
@@ -93,8 +92,8 @@ HOSTILE = """<script>alert(1)</script> ![x](https://e/x.png) ![x](javascript:1) 
 
 def test_what_is_written_of_a_paper_runs_nothing_and_loads_nothing(results):
     findings = f"## shift: its errors\n\n- {HOSTILE}"
-    node = results.node.model_copy(update={"findings": findings})
-    text = as_html(replace(results, node=node))
+    said = results.report.model_copy(update={"findings": findings})
+    text = as_html(replace(results, report=said))
     (told,) = re.findall(r'<li class="item" id="finding-shift-1">(.*?)</li>', text, re.DOTALL)
     assert "&lt;script&gt;alert(1)" in told
     assert set(re.findall("<([a-z]+)", told)) == {"p", "a"}

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from replication.claims.comparison import compare
-from replication.records.nodes import ShownColumn
+from replication.config.paper import ShownColumn
 from replication.report.formatting import table_of
 from replication.report.page import WEB
 from replication.report.sortable import as_sortable

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from replication.claims.comparison import compare
-from replication.records.nodes import ShownColumn
+from replication.config.paper import ShownColumn
 from replication.report.formatting import ALLOWED, table_of
 from replication.report.tables import markdown, panels
 from vitrail.errors import REFUSED

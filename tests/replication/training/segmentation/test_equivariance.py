@@ -18,7 +18,7 @@ def changes():
 
     def measure(recipe, **options):
         run = paper.run(recipe)
-        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.info)
+        described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         return segmenter_equivariance(described, **options)
 
     return measure
