@@ -81,7 +81,7 @@ def add_scores(catalog: Catalog, paper: Paper) -> int:
     for trial, (measurement, key) in paper.trials.items():
         path = measurement.path
         if trial not in paper.searches.found and path.is_file() and not ledger.fault(path):
-            new[trial] = float(require_record(path).outcome["values"][str(trial.seed)][key])
+            new[trial] = float(require_record(path).outcome["values"][key])
     if new:
         add_found(paper.searched_path, catalog.scale.name, new)
     return len(new)

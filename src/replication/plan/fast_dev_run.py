@@ -57,7 +57,7 @@ def run_settings_of(settings: RunSettings) -> RunSettings:
         step: asked.model_copy(update={"mem_mb": min(MEM_MB, asked.mem_mb)})
         for step, asked in settings.resources.items()
     }
-    return settings.model_copy(update={"seeds": 1, "seeds_per_training": 1, "resources": resources})
+    return settings.model_copy(update={"seeds": 1, "resources": resources})
 
 
 def stand_ins(own: Mapping[str, str | None], registry: Mapping[str, DatasetInfo]) -> StandIns:

@@ -175,15 +175,15 @@ def test_a_trial_is_a_run_of_its_rate_and_length_on_a_part_of_the_training_image
     assert len(trials) == 2 * (3 + 1)
     for trial, (measurement, key) in trials.items():
         run = measurement.run
-        node = catalog.node(run.record((trial.seed,)))
-        assert node.recipe == written.with_rate(trial.rate).longer(trial.length).on_part("tuning")
-        assert (node.dataset.part, node.dataset.train_images) == ("tuning", 958)
-        assert node.seeds == (trial.seed,)
-        assert catalog.node(measurement.path).dataset.val_images == 240
+        assert catalog.node(run.record).run == run
+        assert run.recipe == written.with_rate(trial.rate).longer(trial.length).on_part("tuning")
+        assert (run.dataset.part, run.dataset.train_images) == ("tuning", 958)
+        assert run.seed == measurement.seed == trial.seed
+        assert run.dataset.val_images == 240
         assert key == "top1"
     twice = {trial.rate for trial in trials if trial.length == 2}
     assert twice == {about.recipe("wide").optimizer.lr}
-    assert len({score.measurement.run.folder for score in trials.values()}) == 3 + 1
+    assert len({score.measurement.run.home for score in trials.values()}) == 3 + 1
 
 
 def test_a_search_is_a_target_of_its_own_and_no_part_of_all(checkout):
@@ -194,10 +194,11 @@ def test_a_search_is_a_target_of_its_own_and_no_part_of_all(checkout):
         assert (table in target.artifacts) == (name == "template_search")
     assert not set(catalog.target("template_search").files) & set(catalog.target("all").files)
     report = catalog.node(catalog.report)
-    assert not set(report.trainings) & {path for run in table.runs for path in run.records}
+    assert not set(report.inputs) & set(table.records)
+    assert not set(catalog.said.trainings) & {run.record for run in catalog.runs_of(table)}
     rendering = catalog.node(catalog.rendering(table))
     assert isinstance(rendering, RenderingNode)
-    assert {cell.column for cell in rendering.cells} == {LENGTHS[1]}
+    assert {cell.column for cell in rendering.artifact.cells} == {LENGTHS[1]}
     assert "template_search" not in load_catalog(checkout, scale="full").targets
 
 

@@ -47,7 +47,7 @@ def measured(catalogs):
 def behind(catalogs, measured):
     """The modules behind all measurements and trainings of the four papers, at both scales."""
     runs = [run for catalog in catalogs for run in catalog.runs.values()]
-    trained = (code.training_code(run.recipe, run.info).modules for run in runs)
+    trained = (code.training_code(run.recipe, run.dataset).modules for run in runs)
     both = [*measured, *with_modules(catalogs[1])]
     return frozenset[str]().union(*trained, *(modules for _, modules in both))
 
