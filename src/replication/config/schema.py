@@ -11,16 +11,17 @@ import re
 from collections.abc import Callable, Collection, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
-from types import UnionType
-from typing import Annotated, Any, TypeVar, Union
+from typing import Annotated, Any, Self, TypeVar
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator
+from pydantic import BaseModel, ConfigDict, ValidationError, WrapValidator, model_validator
+from pydantic_core import PydanticCustomError
 
 from vitrail.errors import VitrailError, did_you_mean
 
 _Base: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _BOOLEAN = "tag:yaml.org,2002:bool"
+_INTEGER = "tag:yaml.org,2002:int"
 
 
 class Placed(dict[str, Any]):
@@ -66,27 +67,32 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 class _Loader(_Base):
-    """Reads mappings as `Placed`, and the booleans of YAML 1.2.
+    """Reads mappings as `Placed`, and booleans and decimal integers as YAML 1.2 does.
 
-    To YAML 1.1 the key `on` and the value no are booleans, too. What a merge (``<<: *name``) adds
-    to a mapping has the line of the anchor, and a key above an alias (``key: *name``) its own.
+    To YAML 1.1 the key `on` and the value no are booleans, too, 12:00 is a number and 010 is eight.
+    What a merge (``<<: *name``) adds to a mapping has the line of the anchor, and a key above an
+    alias (``key: *name``) its own.
     """
 
     yaml_implicit_resolvers = {
-        first: [(tag, pattern) for tag, pattern in resolvers if tag != _BOOLEAN]
+        first: [(tag, pattern) for tag, pattern in resolvers if tag not in (_BOOLEAN, _INTEGER)]
         for first, resolvers in _Base.yaml_implicit_resolvers.items()
     }
 
     def __init__(self, text: str, where: str) -> None:
         super().__init__(text)
         self._where = where
-        self._written: set[int] = set()
+        self._flat: set[int] = set()
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Resolve merges, after each key as it is written was found to be a word and there once."""
-        if id(node) not in self._written:
-            self._written.add(id(node))
-            self._refuse_equal_keys(node)
+        """Resolve merges, once each key, as it is written, is found to stand there once."""
+        if id(node) not in self._flat:
+            self._flat.add(id(node))
+            written: list[Any] = []
+            for key, _ in node.value:
+                if key.value in written:
+                    raise VitrailError(f"{self._place(key)}: '{key.value}' stands twice; keep one")
+                written.append(key.value)
         super().flatten_mapping(node)
 
     def construct_placed(self, node: yaml.MappingNode) -> Placed:
@@ -99,17 +105,6 @@ class _Loader(_Base):
         """Construct a list at once, so that PyYAML refuses one that contains itself."""
         return self.construct_sequence(node, deep=True)
 
-    def _refuse_equal_keys(self, node: yaml.MappingNode) -> None:
-        written: set[str] = set()
-        for key, _ in node.value:
-            if not isinstance(key, yaml.ScalarNode):
-                raise VitrailError(
-                    f"{self._place(key)}: a list or a mapping stands as a key; write a word"
-                )
-            if key.value in written:
-                raise VitrailError(f"{self._place(key)}: '{key.value}' stands twice; keep one")
-            written.add(key.value)
-
     def _place(self, key: yaml.Node) -> str:
         return f"{self._where}:{key.start_mark.line + 1}"
 
@@ -117,6 +112,7 @@ class _Loader(_Base):
 _Loader.add_implicit_resolver(
     _BOOLEAN, re.compile("^(true|True|TRUE|false|False|FALSE)$"), list("tTfF")
 )
+_Loader.add_implicit_resolver(_INTEGER, re.compile("^[-+]?(0|[1-9][0-9]*)$"), list("-+0123456789"))
 _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_placed)
 _Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.construct_list)
 
@@ -133,7 +129,27 @@ class Strict(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
+    @model_validator(mode="wrap")
+    @classmethod
+    def _with_closest_key(cls, values: Any, validate: Callable[[Any], Self]) -> Self:
+        """Tell of an unknown key first, with the closest field here or one level below."""
+        try:
+            return validate(values)
+        except ValidationError as error:
+            unknown = [told["loc"] for told in error.errors() if told["type"] == "extra_forbidden"]
+            if not unknown:
+                raise
+        key = str(unknown[0][-1])
+        below = [
+            f"{name}.{key}"
+            for name, field in cls.model_fields.items()
+            if key in getattr(field.annotation, "model_fields", ())
+        ]
+        hint = f"; did you mean '{below[0]}'?" if below else did_you_mean(key, cls.model_fields)
+        raise PydanticCustomError(UNKNOWN_KEY, "unknown key", {"key": key, "hint": hint})
 
+
+UNKNOWN_KEY = "unknown_key"
 Model = TypeVar("Model", bound=BaseModel)
 Value = TypeVar("Value")
 
@@ -142,32 +158,18 @@ def read_yaml(path: Path) -> Any:
     """Parse a YAML file into plain data whose mappings are `Placed`; an empty one is a mapping.
 
     Raises:
-        VitrailError: the file is missing or no YAML, or a mapping has a key twice or one that is no
-            word.
+        VitrailError: the file is missing or no YAML, or a mapping has a key twice.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        loader = _Loader(path.read_text(encoding="utf-8"), str(path))
+        return loader.get_single_data() or Placed({}, {})
     except OSError as error:
         raise VitrailError(f"cannot read {path}: {error.strerror or error}") from None
     except UnicodeDecodeError:
         raise VitrailError(f"{path} is not UTF-8 text; save it as such") from None
-    return parse_yaml(text, str(path)) or Placed({}, {})
-
-
-def parse_yaml(text: str, where: str) -> Any:
-    """Parse YAML that comes from `where` into plain data, None if it is empty; else as `read_yaml`.
-
-    Raises:
-        VitrailError: as `read_yaml`.
-    """
-    try:
-        loader = _Loader(text, where)
-        try:
-            return loader.get_single_data()
-        finally:
-            loader.dispose()
     except yaml.YAMLError as error:
-        raise VitrailError(f"{where} is not valid YAML: {' '.join(str(error).split())}") from None
+        told = " ".join(str(error).replace('"<unicode string>"', str(path)).split())
+        raise VitrailError(f"{path} is not valid YAML: {told}") from None
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
@@ -175,7 +177,7 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
     try:
         return model.model_validate(data)
     except ValidationError as error:
-        raise VitrailError(_sentence(model, error, where, data)) from None
+        raise VitrailError(_sentence(error, where, data)) from None
 
 
 def load(model: type[Model], path: Path) -> Model:
@@ -298,21 +300,17 @@ def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:
             raise VitrailError(f"{what} '{pattern}' is unknown{did_you_mean(pattern, names)}")
 
 
-def _sentence(model: type[BaseModel], error: ValidationError, where: str, data: Any) -> str:
-    # A misspelt key also makes the right one missing: the misspelling says more.
-    first = min(error.errors(), key=lambda mistake: mistake["type"] != "extra_forbidden")
-    place = [str(part) for part in first["loc"]]
-    field = ".".join(place)
+def _sentence(error: ValidationError, where: str, data: Any) -> str:
+    first = error.errors()[0]
+    loc = first["loc"]
+    if first["type"] == UNKNOWN_KEY:
+        loc = (*loc, first["ctx"]["key"])
+    field = ".".join(map(str, loc))
     if first["type"] == "missing":
         return f"{where}: '{field}' is missing; add it"
-    where = _with_line(where, data, first["loc"])
-    if first["type"] == "extra_forbidden":
-        known = _fields_at(model, place[:-1])
-        inside = [key for key in known if place[-1] in _fields_at(model, [*place[:-1], key])]
-        if inside:  # one level too high
-            nested = ".".join([*place[:-1], inside[0], place[-1]])
-            return f"{where}: unknown key '{field}'; did you mean '{nested}'?"
-        return f"{where}: unknown key '{field}'{did_you_mean(place[-1], known) if known else ''}"
+    where = _with_line(where, data, loc)
+    if first["type"] == UNKNOWN_KEY:
+        return f"{where}: unknown key '{field}'{first['ctx']['hint']}"
     if first["type"] == "literal_error" and isinstance(first["input"], str):
         known = re.findall("'([^']*)'", first["ctx"]["expected"])
         unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
@@ -333,26 +331,3 @@ def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:
     if place is None:
         return where
     return place if place.startswith(f"{where}:") else f"{where} ({place})"
-
-
-def _fields_at(model: type[BaseModel], place: list[str]) -> list[str]:
-    """Field names of the nested model that `place` leads to, through lists and dictionaries.
-
-    None where the place leads through a choice among several models.
-    """
-    here: Any = model
-    for part in place:
-        if _is_model(here):
-            if part not in here.model_fields:  # which of several models was chosen
-                return []
-            here = here.model_fields[part].annotation
-        else:  # an item of a container: its type is the container's last argument that is a type
-            arguments = [a for a in getattr(here, "__args__", ()) if a not in (..., type(None))]
-            here = arguments[-1] if arguments else None
-        while getattr(here, "__origin__", None) in (Union, UnionType):
-            here = here.__args__[0]
-    return list(here.model_fields) if _is_model(here) else []
-
-
-def _is_model(annotation: Any) -> bool:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)

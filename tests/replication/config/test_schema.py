@@ -1,4 +1,4 @@
-"""YAML keeps the line of each key, and has the booleans of YAML 1.2: true and false alone."""
+"""YAML keeps the line of each key, and has the booleans and integers of YAML 1.2."""
 
 import pytest
 import yaml
@@ -28,6 +28,18 @@ def test_on_and_no_are_words_and_true_and_false_are_booleans(tmp_path):
         "other": False,
         "truth": "trueish",
     }
+
+
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [("12", 12), ("+1", 1), ("-3", -3), ("0", 0), ("12:00:00", "12:00:00"), ("'08'", "08")],
+)
+def test_a_time_is_no_integer(tmp_path, written, value):
+    path = tmp_path / "file.yaml"
+    path.write_text(f"key: {written}\n")
+    assert read_yaml(path) == {"key": value}
+    path.write_text(as_yaml({"key": value}))
+    assert read_yaml(path) == {"key": value}
 
 
 def test_a_text_of_lines_is_written_in_lines():
@@ -98,8 +110,8 @@ def test_a_key_that_stands_twice_is_refused_with_its_line(tmp_path):
         ("a: *b", r"file\.yaml is not valid YAML: .*undefined alias"),
         ("a: &b 1\nc: &b 2", r"file\.yaml is not valid YAML: .*duplicate anchor"),
         ("a: &a {x: 1}\nb: {<<: *a, <<: *a}", r"file\.yaml:2: '<<' stands twice"),
-        ("a: 1\n? [b]\n: 2", r"file\.yaml:2: a list or a mapping stands as a key"),
-        ("{{a: 1}: 2}", r"file\.yaml:1: a list or a mapping stands as a key"),
+        ("a: 1\n? [b]\n: 2", r"is not valid YAML: .*unhashable key.* line 2"),
+        ("{{a: 1}: 2}", r"is not valid YAML: .*unhashable key.* line 1"),
         ("a: [", "is not valid YAML"),
         ("!!python/object/apply:os.mkdir [x]", "is not valid YAML: .*python/object/apply:os.mkdir"),
     ],
