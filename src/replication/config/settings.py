@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.config.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
@@ -93,18 +93,34 @@ class Resources(Strict):
         return self.nodes * max(1, self.gpus)
 
 
-class RunSettings(Strict):
-    """How often a recipe is run, how its trainings are watched, and what its nodes ask for."""
+class TrainingOptions(Strict):
+    """How a training is carried out; nothing here changes a bit of its weights.
+
+    The object travels as a whole from the scale to the training: a new option is declared here and
+    read there.
+    """
+
+    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
+    checkpoint_minutes: NonNegativeFloat = Field(10, description="between checkpoints")
+    validate_every: PositiveInt | None = Field(
+        None,
+        description="epochs between validations of a classifier or a segmenter in training, with "
+        "one at the end; null: none",
+    )
+
+
+class RunSettings(TrainingOptions):
+    """How often a recipe is run, how it is trained and watched, and what its nodes ask for."""
 
     seeds: PositiveInt = Field(
         1, description="runs of each recipe, seeded by one number after the other"
     )
-    validate_every: PositiveInt | None = Field(
-        None,
-        description="epochs between validations of a classifier or a segmenter in training; they "
-        "change no bit of its weights",
-    )
     resources: dict[Step, Resources] = {}
+
+    @property
+    def options(self) -> TrainingOptions:
+        """The options of a training."""
+        return TrainingOptions(**self.model_dump(include=set(TrainingOptions.model_fields)))
 
     def with_deltas(self, deltas: Iterable[RunSettings]) -> RunSettings:
         """Return these settings with what `deltas` set laid over them, in their order."""
@@ -126,8 +142,6 @@ class Scale(RunSettings):
     name: SkipJsonSchema[str]
     description: str
     device: Literal["cpu", "cuda"]
-    workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
-    checkpoint_minutes: PositiveFloat = 10
     extensions: bool = Field(
         True, description="whether recipes of rows that the papers lack (`ours`) are run"
     )

@@ -41,11 +41,9 @@ def training_of(node: TrainingNode) -> TrainingRun[AnyRecipe]:
         dataset=run.dataset,
         data_root=node.data_root,
         device=node.device,
-        workers=node.workers,
-        checkpoint_seconds=node.checkpoint_seconds,
+        options=node.options,
         initial=node.published or (starting_weights(run.source) if run.source else None),
         retrain=node.retrain,
-        validate_every=node.validate_every,
         commit=node.commit,
     )
 

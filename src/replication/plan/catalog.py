@@ -604,10 +604,9 @@ class Catalog:
             **self._common(run, run.record, inputs, code),
             run=run,
             device=self.scale.device if trains(run) else "cpu",
-            checkpoint_seconds=60 * self.scale.checkpoint_minutes,
+            options=self.paper(run.paper).run_settings(run.name).options,
             published=weights,
             retrain=self.settings.retrain == "changed",
-            validate_every=self.paper(run.paper).run_settings(run.name).validate_every,
         )
 
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:
@@ -618,7 +617,9 @@ class Catalog:
         code = measurement_code(measurement.function, measurement.args, recipe, measurement.reads)
         inputs = (*records, *map(self.receipt_of, read))
         return MeasurementNode(
-            **self._common(measurement, measurement.path, inputs, code), measurement=measurement
+            **self._common(measurement, measurement.path, inputs, code),
+            measurement=measurement,
+            workers=self.scale.workers,
         )
 
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
@@ -687,7 +688,6 @@ class Catalog:
             "code": code.digest,
             "commit": self.commit(code),
             "data_root": self.data_root,
-            "workers": self.scale.workers,
         }
 
     def makes(self, file: Path) -> bool:

@@ -17,11 +17,11 @@ from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import NonNegativeInt, PositiveFloat, PositiveInt
+from pydantic import NonNegativeInt
 
 from replication.config.recipe import short_hash
 from replication.config.schema import Strict, parse
-from replication.config.settings import Resources
+from replication.config.settings import Resources, TrainingOptions
 from replication.records.graph import Artifact, Measurement, Run
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
@@ -97,19 +97,16 @@ class TrainingNode(Node):
     """The training of a run.
 
     `published` is the file of the published weights that training starts from. With `retrain`, what
-    other code has trained is trained anew. A validation, each `validate_every` epochs, changes no
-    bit of the weights.
+    other code has trained is trained anew.
     """
 
     kind: Literal["training"] = "training"
     run: Run
     device: str
     data_root: Path
-    workers: NonNegativeInt
-    checkpoint_seconds: PositiveFloat
+    options: TrainingOptions = TrainingOptions()
     published: Path | None = None
     retrain: bool = False
-    validate_every: PositiveInt | None = None
 
     @property
     def paper(self) -> str:

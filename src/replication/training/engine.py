@@ -5,12 +5,13 @@
 from __future__ import annotations
 
 import importlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, Protocol, cast
 
 from typing_extensions import TypeVar
 
+from replication.config.settings import TrainingOptions
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:
@@ -35,14 +36,11 @@ class TrainingRun(Generic[R]):
         dataset: the recipe's dataset.
         data_root: where the datasets lie.
         device: torch's name of the device.
-        workers: processes that read and transform images, for each training process.
-        checkpoint_seconds: time between checkpoints.
+        options: how it is carried out, which changes no bit of the weights.
         initial: file of the weights that the recipe starts from: published ones, which None takes
             from timm's own store, or those of another run. Its SHA-256 is noted among the facts.
         retrain: train a finished run anew if other code has trained it.
         stop_after: stop, with a checkpoint, once this many steps of the run are taken.
-        validate_every: epochs between validations, with one at the end; None is never. They change
-            no bit of the weights.
         commit: the commit that the training is planned at.
     """
 
@@ -52,12 +50,10 @@ class TrainingRun(Generic[R]):
     dataset: DatasetInfo
     data_root: Path
     device: str = "cpu"
-    workers: int = 0
-    checkpoint_seconds: float = 600.0
+    options: TrainingOptions = field(default_factory=TrainingOptions)
     initial: Path | None = None
     retrain: bool = False
     stop_after: int | None = None
-    validate_every: int | None = None
     commit: str | None = None
 
 

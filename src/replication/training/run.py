@@ -133,7 +133,7 @@ class TrainingLoop(RunFolder):
                 stop=end,
                 rank=team.rank,
                 world=team.world,
-                workers=run.workers,
+                workers=run.options.workers,
                 pin_memory=team.device.type == "cuda",
             )
         saved_at = time.monotonic()
@@ -146,7 +146,10 @@ class TrainingLoop(RunFolder):
         ):
             for done in range(first + 1, end + 1):
                 self._step(done - 1, islice(stream, share))
-                due = done == end or time.monotonic() - saved_at >= run.checkpoint_seconds
+                due = (
+                    done == end
+                    or time.monotonic() - saved_at >= 60 * run.options.checkpoint_minutes
+                )
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0 or done == steps
                 # On a GPU, reading a loss waits for all that is queued there: not at every step.
@@ -156,7 +159,7 @@ class TrainingLoop(RunFolder):
                 if log:
                     mean, lr = self.losses.mean(), self.trainer.lr
                     journal.record(done, mean, lr, **self._signs(journal))
-                if is_due(done, run.validate_every, per_epoch, steps) and not signal:
+                if is_due(done, run.options.validate_every, per_epoch, steps) and not signal:
                     journal.validated(done, self._validate())
                 if log or save:
                     team.on_rank_zero(partial(self.attempts.note, done))

@@ -42,7 +42,7 @@ def validate(
     training, size = model.training, run.recipe.batch.micro
     share = Subset(samples, range(team.rank, len(samples), team.world))
     model.eval()
-    counts = team.on_all_ranks(lambda: _count(model, share, team, size, run.workers))
+    counts = team.on_all_ranks(lambda: _count(model, share, team, size, run.options.workers))
     top1, top5 = (100 * team.sum(counts).double() / len(samples)).tolist()
     model.train(training)
     return {"top1": top1, "top5": top5}

@@ -66,7 +66,7 @@ def nodes(folder, registry):
     """The files of a training in `folder`, and of a measurement on what it trains."""
     common = {
         "scale": "laptop", "inputs": (), "resources": Resources(), "code": "0123456789abcdef",
-        "commit": None, "data_root": folder, "workers": 0,
+        "commit": None, "data_root": folder,
     }  # fmt: skip
     own = {"paper": "variance", "seed": 0}
     run = Run(**own, name="tiny", recipe=RECIPE, dataset=registry["digits"], home=folder / "tiny")
@@ -75,10 +75,8 @@ def nodes(folder, registry):
         **own, name="accuracy", function="replication.measures.accuracy:accuracy", args={},
         device="cpu", datasets=(), path=path, run=run,
     )  # fmt: skip
-    training = TrainingNode(
-        **common, run=run, device="cpu", output=run.record, checkpoint_seconds=600
-    )
-    measurement = MeasurementNode(**common, measurement=accuracy, output=path)
+    training = TrainingNode(**common, run=run, device="cpu", output=run.record)
+    measurement = MeasurementNode(**common, measurement=accuracy, output=path, workers=0)
     return training.write(), measurement.write()
 
 

@@ -395,8 +395,8 @@ def test_how_a_training_is_watched_changes_neither_its_run_nor_its_identity(smal
     before = planned()
     edit(LAPTOP, runs(wide={"validate_every": 5}))
     after = planned()
-    assert (before.validate_every, after.validate_every) == (None, 5)
-    assert training_of(after).validate_every == 5
+    assert [node.options.validate_every for node in (before, after)] == [None, 5]
+    assert training_of(after).options == after.options
     assert (after.identity, after.output) == (before.identity, before.output)
 
 

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from replication.config.schema import as_yaml, merge, read_yaml
+from replication.config.settings import TrainingOptions
 from replication.plan.catalog import load_catalog
 from replication.records.graph import parse_target, target_of
 from replication.records.nodes import parse_node, read_needs, read_node
@@ -62,8 +63,8 @@ def test_a_node_that_says_the_same_is_not_written_again(nodes):
     before = path.stat().st_mtime_ns
     nodes["training"].write()
     assert path.stat().st_mtime_ns == before
-    nodes["training"].model_copy(update={"workers": 7}).write()
-    assert read_node(path).workers == 7
+    nodes["training"].model_copy(update={"options": TrainingOptions(workers=7)}).write()
+    assert read_node(path).options.workers == 7
 
 
 DECISIVE = [
@@ -113,9 +114,9 @@ def test_a_field_that_decides_the_result_changes_the_identity(nodes, kind, place
 @pytest.mark.parametrize(
     ("kind", "place", "value"),
     [
-        ("training", ("workers",), 7),
+        ("training", ("options", "workers"), 7),
         ("training", ("data_root",), "/elsewhere"),
-        ("training", ("checkpoint_seconds",), 1.0),
+        ("training", ("options", "checkpoint_minutes"), 1.0),
         ("training", ("commit",), "0" * 40),
         ("training", ("code",), "fedcba9876543210"),
         ("training", ("resources", "threads"), 7),

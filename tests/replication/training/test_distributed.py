@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from replication.config.settings import TrainingOptions
 from replication.training.distributed import Team
 from replication.training.run_folder import read_finished
 from vitrail.errors import VitrailError
@@ -21,6 +22,7 @@ from replication.config.datasets import DatasetInfo
 from vitrail.errors import VitrailError
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.recipe import Batch
+from replication.config.settings import TrainingOptions
 from replication.training.engine import TrainingRun
 from replication.training.run import train
 from replication.training.distributed import Team
@@ -35,8 +37,8 @@ def go(name, seed=0, recipe=recipe, **options):
     train(TrainingRun(recipe, seed, folder / name, info, folder, **options))
 
 # Two seeds in one process, the first of them interrupted and resumed.
-go("two", stop_after=3, validate_every=1)
-go("two", validate_every=1)
+go("two", stop_after=3, options=TrainingOptions(validate_every=1))
+go("two", options=TrainingOptions(validate_every=1))
 go("other", seed=1, stop_after=1)
 go("two")
 
@@ -102,7 +104,7 @@ def facts(folder: Path, rank: int) -> dict:
 
 
 def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
-    one = run(make_recipe(SOBER), "one", validate_every=1)
+    one = run(make_recipe(SOBER), "one", options=TrainingOptions(validate_every=1))
     mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))
     for name, value in mine.items():
         torch.testing.assert_close(theirs[name], value, rtol=1e-4, atol=1e-6, msg=name)

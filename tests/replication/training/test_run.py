@@ -13,6 +13,7 @@ import yaml
 from safetensors.torch import load_file, save_file
 
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.config.settings import TrainingOptions
 from replication.config.weights import PublishedWeights
 from replication.datasets.published_weights import fetch
 from replication.plan.code_digest import Code
@@ -148,7 +149,7 @@ def test_checkpoints_come_by_time(recipe, run, monkeypatch):
 
     folder = run(recipe, stop_after=1)
     monkeypatch.setattr(ClassifierTrainer, "step", spy)
-    run(recipe, stop_after=4, checkpoint_seconds=0.0)
+    run(recipe, stop_after=4, options=TrainingOptions(checkpoint_minutes=0))
     assert saved[1:] == [
         ["step-00000001.pt", "step-00000002.pt"],
         ["step-00000002.pt", "step-00000003.pt"],
@@ -357,7 +358,7 @@ def test_a_loss_that_is_not_finite_stops_and_keeps_the_checkpoint_before(
     with pytest.raises(
         VitrailError, match=r"loss is nan at step 4 \(lr .*step-00000003\.pt: lower"
     ):
-        run(recipe, checkpoint_seconds=0.0)
+        run(recipe, options=TrainingOptions(checkpoint_minutes=0))
     monkeypatch.undo()
     assert same_weights(straight, run(recipe))
 
@@ -367,6 +368,7 @@ import json, os, signal, sys
 from pathlib import Path
 from torch.utils.data import get_worker_info
 from replication.training import validation
+from replication.config.settings import TrainingOptions
 from replication.training.engine import TrainingRun
 from replication.training.run import train
 from replication.config.recipes.classification import ClassificationRecipe
@@ -394,7 +396,8 @@ def raises(*_):
 recipe, info, folder, injected = map(json.loads, sys.argv[1:])
 exec(injected)
 train(TrainingRun(ClassificationRecipe.model_validate(recipe), 0, Path(folder, "run"),
-      DatasetInfo.model_validate(info), Path(folder), workers=2, validate_every=1))
+      DatasetInfo.model_validate(info), Path(folder),
+      options=TrainingOptions(workers=2, validate_every=1)))
 """
 DIVERGING = {"optimizer": {"lr": 1e30, "clip_grad": None}, "schedule": {"epochs": 20}}
 
@@ -463,7 +466,7 @@ def test_weights_that_are_not_finite_are_never_saved(recipe, run, tmp_path, monk
 
     monkeypatch.setattr(ClassifierTrainer, "step", poisoned)
     with pytest.raises(VitrailError, match="the weights are no longer finite after step 4"):
-        run(recipe, checkpoint_seconds=0.0)
+        run(recipe, options=TrainingOptions(checkpoint_minutes=0))
     shutil.rmtree(tmp_path / "run")
     monkeypatch.setattr(
         ClassifierTrainer, "step", lambda *a: poisoned(*a) if a[1] == 7 else step(*a)

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from replication.config.recipe import Model
+from replication.config.settings import TrainingOptions
 from replication.context import Trained
 from replication.measures.accuracy import accuracy
 from replication.training.model import load_weights
@@ -40,8 +41,8 @@ def bits(folder):
 @pytest.mark.parametrize("delta", MODELS.values(), ids=MODELS)
 def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta, workers):
     recipe = make_recipe(delta)
-    without = run(recipe, "without", workers=workers)
-    watched = run(recipe, "watched", workers=workers, validate_every=1)
+    without = run(recipe, "without", options=TrainingOptions(workers=workers))
+    watched = run(recipe, "watched", options=TrainingOptions(workers=workers, validate_every=1))
     assert bits(without) == bits(watched)
     validated, logged = entries(watched)
     assert [entry["epoch"] for entry in validated] == [1.0, 2.0]
@@ -51,21 +52,23 @@ def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta
 def test_batch_norm_counts_no_image_of_the_validation(recipe, run):
     """Its running averages are among the weights."""
     convolutional = recipe.model_copy(update={"model": Model(name="test_resnet")})
-    without, watched = (run(convolutional, str(n), validate_every=n) for n in (None, 1))
+    without, watched = (
+        run(convolutional, str(n), options=TrainingOptions(validate_every=n)) for n in (None, 1)
+    )
     assert bits(without) == bits(watched)
 
 
 def test_a_resumed_training_logs_and_ends_as_an_uninterrupted_one(recipe, run):
-    whole = run(recipe, "whole", validate_every=1)
+    whole = run(recipe, "whole", options=TrainingOptions(validate_every=1))
     for stop in (3, 5, None):  # within the first epoch and the second
-        cut = run(recipe, "cut", validate_every=1, stop_after=stop)
+        cut = run(recipe, "cut", options=TrainingOptions(validate_every=1), stop_after=stop)
     assert bits(whole) == bits(cut) == bits(run(recipe, "without"))
     assert entries(whole)[0] == entries(cut)[0]
 
 
 def test_the_last_validation_is_the_accuracy_that_is_measured(recipe, info, run, tmp_path):
     """Of the moving average, which is what is saved."""
-    folder = run(recipe, validate_every=2)
+    folder = run(recipe, options=TrainingOptions(validate_every=2))
     (last,) = entries(folder)[0]
     model = build_model(recipe, 10).eval()
     load_weights(model, folder / "weights.safetensors", recipe)
@@ -85,7 +88,7 @@ def test_a_signal_is_obeyed_before_a_validation_begins(recipe, run, tmp_path, mo
 
     monkeypatch.setattr(ClassifierTrainer, "step", interrupted)
     with pytest.raises(SystemExit):
-        run(recipe, validate_every=1)
+        run(recipe, options=TrainingOptions(validate_every=1))
     assert entries(tmp_path / "run")[0] == []
     assert (tmp_path / "run" / "checkpoints" / "step-00000004.pt").exists()
 

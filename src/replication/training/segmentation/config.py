@@ -169,7 +169,7 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
         "device_ids": None,  # where the parameters are: the default is wrong on a CPU
     }
     _stretch(config, recipe.schedule.steps)
-    _count_samples(config, run.seed, share, run.workers)
+    _count_samples(config, run.seed, share, run.options.workers)
     for split in ("val", "test"):  # evaluation is a node of its own
         for part in ("cfg", "dataloader", "evaluator"):
             config[f"{split}_{part}"] = None

@@ -191,7 +191,7 @@ class _SegmentationLoop(RunFolder, Hook):
         self.done, steps = batch_idx + 1, runner.max_iters
         self.losses.add(outputs["loss"].detach().float())
         end = self.done in (steps, self.run.stop_after)
-        due = end or time.monotonic() - self.saved_at >= self.run.checkpoint_seconds
+        due = end or time.monotonic() - self.saved_at >= 60 * self.run.options.checkpoint_minutes
         signal = self.interruption.signal
         self.signal, save = self.team.largest(signal, due or signal > 0)
         log = 0 in (self.done % LOG_STEPS, self.done % self.per_epoch) or self.done == steps
@@ -199,7 +199,10 @@ class _SegmentationLoop(RunFolder, Hook):
             self._require(self.losses.read())
         if log:
             self.journal.record(self.done, self.losses.mean(), self.lr)
-        if is_due(self.done, self.run.validate_every, self.per_epoch, steps) and not self.signal:
+        if (
+            is_due(self.done, self.run.options.validate_every, self.per_epoch, steps)
+            and not self.signal
+        ):
             self.journal.validated(self.done, self._validate(_model_of(runner)))
         if log or save:
             self.team.on_rank_zero(partial(self.attempts.note, self.done))

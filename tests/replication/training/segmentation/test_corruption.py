@@ -5,6 +5,7 @@ import shutil
 import vitrail.segmentation  # noqa: F401  # isort: skip
 import pytest
 
+from replication.config.settings import TrainingOptions
 from replication.context import Described
 from replication.training.engine import TrainingRun
 from replication.training.segmentation import training as engine
@@ -45,7 +46,11 @@ def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
 def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, workers):
     root = damaged_root(info, kind, SPOILT[0])
     with pytest.raises(VitrailError) as error:
-        engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, root, workers=workers))
+        engine.train(
+            TrainingRun(
+                recipe, 0, tmp_path / "run", info, root, options=TrainingOptions(workers=workers)
+            )
+        )
     told = sentence(error.value)
     assert told.startswith(f"cannot read {called} {root}")
     assert told.endswith("; replace it by a good copy")

@@ -14,6 +14,7 @@ from mmengine.optim import OptimWrapper
 from mmseg.models import EncoderDecoder
 from safetensors.torch import load_file
 
+from replication.config.settings import TrainingOptions
 from replication.context import Described, Trained
 from replication.training.engine import TrainingRun
 from replication.training.model import load_weights
@@ -88,7 +89,7 @@ def test_validation_changes_no_bit_and_tells_what_is_measured(
     straight, recipe, info, data_root, run
 ):
     for stop in (2, None):
-        folder = run(recipe, stop_after=stop, validate_every=1)
+        folder = run(recipe, stop_after=stop, options=TrainingOptions(validate_every=1))
     assert same(weights_of(straight), weights_of(folder))
     lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     validated = [line for line in lines if "validation/mIoU" in line]
@@ -120,7 +121,7 @@ def test_a_trained_run_opens_in_mmsegs_own_api_and_sees_the_same(straight, recip
 
 
 def test_workers_change_nothing(straight, recipe, run):
-    assert same(weights_of(straight), weights_of(run(recipe, workers=2)))
+    assert same(weights_of(straight), weights_of(run(recipe, options=TrainingOptions(workers=2))))
 
 
 def test_a_checkpoint_is_one_of_mmengines(recipe, run):
@@ -154,10 +155,12 @@ from pathlib import Path
 from replication.config.datasets import DatasetInfo
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.training.segmentation.training import train
+from replication.config.settings import TrainingOptions
 from replication.training.engine import TrainingRun
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
 train(TrainingRun(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
-          DatasetInfo.model_validate(info), Path(data), workers=1, checkpoint_seconds=0.0))
+          DatasetInfo.model_validate(info), Path(data),
+          options=TrainingOptions(workers=1, checkpoint_minutes=0)))
 """
 
 
@@ -216,7 +219,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
 
     monkeypatch.setattr(EncoderDecoder, "parse_losses", poisoned)
     with pytest.raises(VitrailError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
-        run(recipe, checkpoint_seconds=0.0)
+        run(recipe, options=TrainingOptions(checkpoint_minutes=0))
 
 
 def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe, run, monkeypatch):

@@ -8,6 +8,7 @@ import torch
 import torch.multiprocessing
 from safetensors.torch import load_file
 
+from replication.config.settings import TrainingOptions
 from replication.images.loading import MicroBatch
 from replication.papers.octic.dinov2 import training as engine
 from replication.papers.octic.dinov2.network import Network, build_model, teacher_file
@@ -167,7 +168,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
 
     monkeypatch.setattr(engine.SelfSupervisionTrainer, "step", poisoned)
     with pytest.raises(VitrailError, match=r"loss is nan at step 4 .*step-00000003\.pt: lower"):
-        run(recipe, checkpoint_seconds=0.0)
+        run(recipe, options=TrainingOptions(checkpoint_minutes=0))
 
 
 def test_diversity_of_known_features_and_targets():
