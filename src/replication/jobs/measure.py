@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, get_args, get_origin
 
 from replication.config.functions import import_function
 from replication.config.recipe import EpochTraining, short_hash
@@ -24,7 +24,7 @@ from vitrail.errors import VitrailError
 from vitrail.measures.outputs import without_tf32
 from vitrail.provenance import provenance
 
-ON = {Described.__name__: "recipe", Trained.__name__: "run"}
+ON = {Described: "recipe", Trained: "run"}
 
 
 def take(node: MeasurementNode) -> dict[str, Any]:
@@ -77,25 +77,26 @@ def _kept_under(node: MeasurementNode, code: str) -> str:
 
 
 def _require_wanted(function: Callable[..., Any], given: Context, own: Measurement) -> None:
-    """Refuse to hand a recipe to a function that is written for a trained model, and the like.
+    """Check that a measure accepts what it is given: only a context, a recipe, or a trained model.
 
-    A function that names no kind of recipe measures what is trained over epochs by timm's parts.
+    Of a `Described` or `Trained` without a parameter the recipe is an `EpochTraining`.
     """
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    wanted, _, kind = str(getattr(first, "__name__", first)).rstrip("]").partition("[")
-    if wanted not in ON:
+    written = inspect.unwrap(function).__globals__  # the names of the module that has the measure
+    wanted = eval(first, written) if isinstance(first, str) else first
+    kind: type = get_origin(wanted) or wanted
+    if kind not in ON:
         return
-    if wanted not in {parent.__name__ for parent in type(given).__mro__}:
+    if not isinstance(given, kind):
         raise VitrailError(
-            f"{own.function} takes a {wanted} and measure '{own.name}' gives it a "
-            f"{type(given).__name__}: write 'on: {ON[wanted]}' for it in artifacts.yaml"
+            f"{own.function} takes a {kind.__name__} and measure '{own.name}' gives it a "
+            f"{type(given).__name__}: write 'on: {ON[kind]}' for it in artifacts.yaml"
         )
-    recipe = getattr(given, "recipe", None)
-    wanted = kind or EpochTraining.__name__
-    if wanted not in {parent.__name__ for parent in type(recipe).__mro__}:
+    (recipe,) = get_args(wanted) or (EpochTraining,)
+    if isinstance(given, Described) and not isinstance(given.recipe, recipe):
         raise VitrailError(
-            f"{own.function} measures a {wanted} and '{own.name}' is taken on a "
-            f"{type(recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
+            f"{own.function} measures a {recipe.__name__} and '{own.name}' is taken on a "
+            f"{type(given.recipe).__name__}: correct the cell's measure or recipe in artifacts.yaml"
         )
 
 

@@ -6,7 +6,7 @@ them, and those objects are asked. So a table prints what trains, whatever the r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from timm.data import Mixup
@@ -18,13 +18,11 @@ from torch.optim import AdamW
 from torchvision.transforms import ColorJitter
 
 from replication.config.recipes.classification import ClassificationRecipe
+from replication.context import Described, Values
 from replication.images.transforms import train_transform
 from replication.training.model_factory import build_model
 from replication.training.optimizer import build_optimizer, build_scheduler
 from replication.training.step import build_loss, build_mixing
-
-if TYPE_CHECKING:
-    from replication.context import Described, Values
 
 
 def hyperparameters(described: Described[ClassificationRecipe]) -> Values:

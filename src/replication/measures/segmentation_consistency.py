@@ -8,23 +8,20 @@ image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.context import passes
+from replication.context import Trained, Values, passes
 from replication.training.segmentation.accuracy import Sample, ValidationSamples
 from replication.training.segmentation.config import Fit
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import require_classes, require_finite
 from vitrail.measures.shifts import circular_shift, draws, integers, zero_padded_shift
-
-if TYPE_CHECKING:
-    from replication.context import Trained, Values
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import Described, Values
 from replication.images.photos import photo_centre, photos
 from replication.measures.invariance import as_input, open_branches
 from replication.measures.segmentation_consistency import logits_of
@@ -22,9 +23,6 @@ from vitrail.measures.invariance import change_under
 from vitrail.seeding import seed_everything
 from vitrail.shift.equivariance import random_shifts
 from vitrail.shift.torus import roll_image
-
-if TYPE_CHECKING:
-    from replication.context import Described, Values
 
 
 def segmenter_equivariance(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mmcv.transforms import LoadImageFromFile, RandomFlip, RandomResize, Resize
 from mmengine.registry import DefaultScope
@@ -16,11 +16,9 @@ from mmseg.datasets.transforms import (
 from mmseg.registry import MODELS, TRANSFORMS
 
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import Described, Values
 from replication.training.segmentation.config import SCOPE, test_config
 from vitrail.errors import VitrailError
-
-if TYPE_CHECKING:
-    from replication.context import Described, Values
 
 KEYS = ("resize/long", "resize/short", "crop", "multiple", "padding", "hflip", "distortion")
 NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from timm.models.vision_transformer import Block
 from torch import Tensor
 from torch.nn import functional
 
+from replication.config.recipe import TimmTraining
 from replication.context import Context, Trained, Values, passes
 from replication.images.photos import photo_centre
 from replication.measures.architecture import architectures, count
@@ -17,9 +18,6 @@ from vitrail.errors import VitrailError
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrail.octic.layers import OcticBlock, OcticLinear
 from vitrail.octic.quarters import OcticPatchEmbed
-
-if TYPE_CHECKING:
-    from replication.config.recipe import TimmTraining
 
 # E row by row: its two rows share a matrix, which then stands twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,14 +13,11 @@ from torch import Tensor
 from torch.nn import functional
 
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.context import passes
+from replication.context import Trained, Values, passes
 from replication.images.decoding import IGNORED, UNSEEN
 from replication.measures.segmentation_consistency import shift_limit, shifted_back, shown_size
 from replication.training.segmentation.accuracy import Sample, ValidationSamples
 from vitrail.measures.shifts import draws, integers
-
-if TYPE_CHECKING:
-    from replication.context import Trained, Values
 
 EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from mmengine.registry import DefaultScope
@@ -20,7 +20,7 @@ from mmseg.structures import SegDataSample
 from torch import Tensor
 
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.context import passes
+from replication.context import Described, Trained, Values, passes
 from replication.datasets.verify import check_layout
 from replication.images.decoding import IGNORED
 from replication.training.segmentation.config import SCOPE, Fit, refit, test_config
@@ -28,9 +28,6 @@ from replication.training.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import evenly_spread
 from vitrail.segmentation.vit import TimmViT
-
-if TYPE_CHECKING:
-    from replication.context import Described, Trained, Values
 
 
 @dataclass(frozen=True)

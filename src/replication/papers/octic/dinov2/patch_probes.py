@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from timm.data import create_transform
 from torch import Tensor
 from torch.utils.data import Dataset, Subset
 
+from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 from replication.context import Trained, Values, passes
 from replication.images.decoding import IGNORED
 from replication.images.opening import Split, build
@@ -36,9 +37,6 @@ from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import require_finite
 from vitrail.measures.resume import ResumeFile
 from vitrail.seeding import derive
-
-if TYPE_CHECKING:
-    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))

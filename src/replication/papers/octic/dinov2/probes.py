@@ -22,6 +22,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.data import Subset
 
+from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 from replication.context import Trained, Values, passes
 from replication.counting import FIFTH
 from replication.images.keeping import KeptSamples
@@ -44,7 +45,6 @@ from vitrail.weights_file import read_weights
 if TYPE_CHECKING:
     from torch.utils.data import DataLoader, Dataset
 
-    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 
 NEIGHBOURS = (10, 20, 100, 200)
 RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2, 0.1)

@@ -6,11 +6,13 @@ import gc
 import itertools
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import nn
 
+from replication.config.recipes.self_supervision import SelfSupervisionRecipe
+from replication.context import Described, Values
 from replication.images.loading import MicroBatch
 from replication.measures.memory import MIB
 from replication.measures.throughput import time_in_turns
@@ -20,10 +22,6 @@ from replication.papers.octic.dinov2.training import SelfSupervisionTrainer
 from replication.training.distributed import Team
 from replication.training.model_factory import Precision
 from vitrail.errors import VitrailError
-
-if TYPE_CHECKING:
-    from replication.config.recipes.self_supervision import SelfSupervisionRecipe
-    from replication.context import Described, Values
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
