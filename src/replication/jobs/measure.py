@@ -83,7 +83,13 @@ def _require_wanted(function: Callable[..., Any], given: Context, own: Measureme
     """
     first = next(iter(inspect.signature(function).parameters.values())).annotation
     written = inspect.unwrap(function).__globals__  # the names of the module that has the measure
-    wanted = eval(first, written) if isinstance(first, str) else first
+    try:
+        wanted = eval(first, written) if isinstance(first, str) else first
+    except NameError as error:
+        raise VitrailError(
+            f"{own.function} takes a {first}, and its module has no '{error.name}' when it runs: "
+            "import that outside of 'if TYPE_CHECKING'"
+        ) from None
     kind: type = get_origin(wanted) or wanted
     if kind not in ON:
         return

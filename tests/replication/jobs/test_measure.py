@@ -115,6 +115,17 @@ def test_a_measure_is_given_the_kind_of_recipe_that_it_names(trained, monkeypatc
     assert take(trained)["values"] == {"top1": 1.0}
 
 
+def test_a_measure_whose_class_is_imported_for_the_type_checker_alone_is_one_sentence(
+    trained, monkeypatch
+):
+    def measure(trained: "Trained[Unknown]"):  # noqa: F821
+        return {}
+
+    monkeypatch.setattr(taking, "import_function", lambda *_: measure)
+    with pytest.raises(VitrailError, match=r"has no 'Unknown'.*TYPE_CHECKING"):
+        take(trained)
+
+
 def test_weights_of_another_seed_are_refused(trained):
     record_of(trained).unlink()
     write_weights(trained, 1)
