@@ -63,12 +63,13 @@ def resolved_as_written(paper):
 
 @functools.cache
 def values_as_written(paper, name):
-    return paper.values(name)
+    return paper._written(name)
 
 
 @functools.cache
 def recipe_as_written(paper, name):
-    return paper.recipe(name).canonical_json()
+    """With the rate that is written, which is trained until a search has found another."""
+    return paper.searched(name)[0].canonical_json()
 
 
 @functools.cache
@@ -101,9 +102,9 @@ def is_dead(change, papers):
 def differs(other, paper):
     pairs = zip(resolved(other), resolved_as_written(paper), strict=True)
     return any(after != before for after, before in pairs) or any(
-        other.recipe(name).canonical_json() != recipe_as_written(paper, name)
+        other.searched(name)[0].canonical_json() != recipe_as_written(paper, name)
         for name in other.recipes
-        if other.values(name) != values_as_written(paper, name)  # else the recipes are equal, too
+        if other._written(name) != values_as_written(paper, name)  # else the recipes are equal, too
     )
 
 
