@@ -1,5 +1,6 @@
 """The catalogue links a paper's folder into runs, measurements, artifacts and targets."""
 
+import re
 import shutil
 import subprocess
 import sys
@@ -13,8 +14,9 @@ from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
 from replication.plan.code_digest import Code
 from replication.plan.module_digest import SOURCES, file_of
+from replication.records.graph import Run
 from replication.records.record import code_due, complete, trained_by
-from tests.conftest import catalog_of
+from tests.conftest import ROOT, catalog_of
 from tests.repository import begin, git
 from vitrail import provenance
 from vitrail.errors import VitrailError
@@ -723,3 +725,57 @@ def test_a_dataset_is_fetched_anew_where_its_files_or_their_code_change(root, mo
     assert catalog.made_of("cifar10") != before[0]
     monkeypatch.setattr(module, "preparation_code", lambda _: Code(("other code",)))
     assert catalog.made_of("loveda") != before[1]
+
+
+def test_a_paper_is_made_at_the_scales_that_it_has_a_file_of(small_checkout):
+    made = {
+        scale: bool(template(small_checkout, scale=scale).artifacts)
+        for scale in known_scales(small_checkout)
+    }
+    assert made == {"full": True, "laptop": True, "small": False, "workstation": False}
+
+
+@pytest.mark.parametrize("scale", ["later", "plateau", "study"])
+def test_a_scale_that_is_only_published_is_told_with_the_note_on_its_commit(root, scale):
+    with pytest.raises(VitrailError, match=f"'{scale}' is no longer made") as refused:
+        load_catalog(root, scale=scale)
+    note = root / "results" / "published" / scale / "README.md"
+    assert str(note) in str(refused.value)
+    (commit,) = set(re.findall("[0-9a-f]{40}", note.read_text()))
+    if is_there(commit):
+        assert provenance.is_ancestor(commit)
+
+
+def is_there(commit):
+    """Whether git has a commit here: a shallow clone lacks old ones."""
+    command = ["git", "cat-file", "-e", commit]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
+def resources(catalog):
+    asked = (*catalog.runs.values(), *catalog.measurements.values())
+    return [(one, catalog.resources(one)) for one in asked]
+
+
+def test_on_a_cpu_no_job_of_full_scale_asks_for_a_gpu(root):
+    asked = resources(load_catalog(root, scale="full", device="cpu"))
+    assert {(each.nodes, each.gpus) for _, each in asked} == {(1, 0)}
+
+
+def test_on_a_gpu_what_trains_and_measures_at_laptop_scale_asks_for_one(root):
+    for one, each in resources(load_catalog(root, scale="laptop", device="cuda")):
+        copied = isinstance(one, Run) and not one.recipe.steps(one.dataset.train_images)
+        on_cpu = copied or getattr(one, "device", "cuda") == "cpu"
+        assert each.gpus == (0 if on_cpu else 1)
+
+
+def test_a_collection_has_the_artifacts_that_name_it(root):
+    """Benchmarks and proofs need neither training nor data, at full size."""
+    targets = catalog_of("full").targets
+    assert {"octic_table1", "shift_table3"} < {a.target for a in targets["benchmarks"].artifacts}
+    assert {a.target for a in targets["proofs"].artifacts} == {"octic_proofs", "shift_proofs"}
+    for name in ("benchmarks", "proofs"):
+        for artifact in targets[name].artifacts:
+            assert artifact.collection == name
+            assert not artifact.runs
+            assert not any(measurement.datasets for measurement in artifact.measurements)

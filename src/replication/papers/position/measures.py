@@ -416,7 +416,8 @@ def position_samples(described: Described, samples: int = 3) -> Values:
         ``samples``: the number of each class; for each class c ``<c>/original``, which class its
         content has in the original dataset; ``<c>/dependent``, 1 or 0; ``<c>/images``, how many
         there are; ``<c>/share``: ``(2, 2)``, percent of them in each corner; ``<c>/content``:
-        ``(s, s, 3)`` bytes of the first one's content; ``<c>/pixels``: ``(n, 2s, 2s, 3)``.
+        ``(s, s, 3)`` bytes of the first one's content, black if there is none; ``<c>/pixels``:
+        ``(n, 2s, 2s, 3)``.
 
     Raises:
         VitrailError: the recipe's dataset is no Position dataset, or is not there.
@@ -424,6 +425,7 @@ def position_samples(described: Described, samples: int = 3) -> Values:
     dataset = build(described.info, "train", described.data_root)
     placed = require_position_dataset(dataset, described)
     corners = placed.places // placed.places.max()  # (N, 2), row and column
+    nothing = np.zeros_like(placed.images[0])  # of a class without images
     values: dict[str, Any] = {"samples": samples}
     for label in range(CLASSES):
         own = np.flatnonzero(placed.labels == label)
@@ -433,8 +435,8 @@ def position_samples(described: Described, samples: int = 3) -> Values:
             f"{label}/original": original_of(label),
             f"{label}/dependent": int(label in DEPENDENT),
             f"{label}/images": len(own),
-            f"{label}/share": (100 * counts / len(own)).tolist(),
-            f"{label}/content": placed.images[own[0]].tolist(),
+            f"{label}/share": (100 * counts / max(1, len(own))).tolist(),
+            f"{label}/content": (placed.images[own[0]] if len(own) else nothing).tolist(),
             f"{label}/pixels": [np.asarray(placed[index][0]).tolist() for index in own[:samples]],
         }
     return values

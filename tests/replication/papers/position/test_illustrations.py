@@ -6,6 +6,7 @@ from PIL import Image
 
 from replication.config.datasets import load_registry
 from replication.context import Context, Described
+from replication.datasets.miniature import write
 from replication.images.opening import build
 from replication.papers.position.measures import dataset_samples, position_samples
 from vitrail.errors import VitrailError
@@ -55,6 +56,20 @@ def test_the_content_is_what_stands_in_the_corner(values):
     assert originals[:4] == [originals[0]] * 4
     assert originals[4:8] == [originals[4]] * 4
     assert sorted({*originals}) == list(range(10))
+
+
+def test_a_class_without_images_shows_none(root, tmp_path):
+    """A miniature does not have every class in every corner."""
+    registry = load_registry(root / "configs" / "datasets.yaml")
+    info = registry["cifar10-position-miniature"]
+    write(info, tmp_path, tmp_path / info.folder)
+    values = position_samples(Described("cpu", tmp_path, 0, recipe=None, info=info), samples=2)
+    empty = [label for label in range(16) if not values[f"{label}/images"]]
+    assert empty
+    for label in empty:
+        assert values[f"{label}/pixels"] == []
+        assert not np.any(values[f"{label}/share"])
+        assert not np.any(values[f"{label}/content"])
 
 
 @pytest.mark.parametrize("name", ["digits", "few-pieces-inside"])
