@@ -3,6 +3,7 @@
 Where the paper contradicts itself, the test says so: deviations.md lists the same places.
 """
 
+import fnmatch
 from pathlib import Path
 
 import pytest
@@ -301,22 +302,19 @@ def test_transfer_differs_from_scratch_by_its_weights_alone_and_trains_once(full
     assert checkpoint.model == full.run("svhn-vit_tiny-pretrained").recipe.model
 
 
-def test_each_dataset_has_a_stand_in_of_its_own(laptop):
-    runs = {name: laptop.run(f"{name}-ape") for name in DATASETS.values()}
-    assert len({run.recipe.data.dataset for run in runs.values()}) == len(DATASETS)
-    assert laptop.run("checkpoint").recipe.data.dataset == "digits-and-regions"
+def test_datasets_of_no_some_and_much_position_bias_have_stand_ins_of_their_own(laptop):
+    stand_ins = {name: laptop.run(f"{name}-ape").recipe.data.dataset for name in DATASETS.values()}
+    medium = {stand_ins.pop(name) for name in ("cifar10", "flowers102", "imagenette")}
+    assert len(medium | {*stand_ins.values()}) == len(medium) + len(stand_ins) == 3
     assert not any(cell.comparable for cell in laptop.artifacts["table2"].cells)
 
 
-def test_on_stand_ins_all_models_of_a_dataset_have_the_same_schedule(laptop):
-    for name in laptop.recipes:
-        run = laptop.run(name)
-        steps = run.recipe.steps(run.dataset.train_images)
-        assert steps == (1000 if name == "checkpoint" else 800)
-        plain = name.split("-")[0]
-        if plain in DATASETS.values():
-            baseline = laptop.run(f"{plain}-ape").recipe
-            assert run.recipe.model.args["patch_size"] == baseline.model.args["patch_size"]
+def test_models_of_a_dataset_are_one_architecture(laptop):
+    for dataset in DATASETS.values():
+        plain = laptop.run(f"{dataset}-ape").recipe
+        for name in fnmatch.filter(laptop.recipes, f"{dataset}-*"):
+            args = laptop.run(name).recipe.model.args
+            assert all(args[key] == plain.model.args[key] for key in ("patch_size", "depth"))
 
 
 def test_real_images_are_the_datasets_own_or_a_named_part(small):
@@ -359,8 +357,12 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
         for measurement in artifact.measurements:
             if measurement.run:
                 measured.setdefault(measurement.run.name, set()).add(measurement.name)
-    assert measured.pop("controlled") == {"controlled_test"}
-    assert measured.pop("controlled-as-published") == {"controlled_test", "estimator_spread"}
+    controlled, published = (paper.run(f"controlled{way}").name for way in ("", "-as-published"))
+    if controlled != published:
+        assert measured.pop(controlled) == {"controlled_test"}
+        assert measured.pop(published) == {"controlled_test", "estimator_spread"}
+    else:  # on a stand-in both are one run, and CIFAR-10's plain one
+        measured[controlled] -= {"controlled_test", "estimator_spread"}
     # Beside it `others`, a table of ours, asks what a probe finds, Figure 3(a) what the paper's own
     # procedure does, and a table of one model what Kernel SHAP does.
     besides = {"position_probe", "paired_bias", "kernel_shap"}

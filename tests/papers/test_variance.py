@@ -149,14 +149,6 @@ def test_segmenters_are_trained_as_page_7_says(scale):
             assert config.model.neck.type == "MultiLevelNeck"
 
 
-def test_each_dataset_of_table_4_has_a_stand_in_of_its_own():
-    paper = catalog_of("laptop").paper("variance")
-    names = [name for name in paper.recipes if name.startswith("deit_s_")]
-    runs = [paper.run(name) for name in names]
-    assert len(names) == len({run.folder for run in runs}) == 6
-    assert len({run.recipe.data.dataset for run in runs}) == 3
-
-
 def test_only_the_decoder_of_the_pixelwise_segmenters_sees_no_border():
     from replication.training.segmentation.config import build_model
 
