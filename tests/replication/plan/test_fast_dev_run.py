@@ -27,7 +27,7 @@ def rehearsed():
 def test_nothing_is_downloaded_or_placed_by_hand(scale):
     catalog = load_catalog(ROOT, scale=scale, fast_dev_run=True)
     for measurement in catalog.measurements.values():
-        read = catalog.measurement_node(measurement).reads
+        read = measurement.reads
         assert {info.source for info in read} <= {"made", "bundled"}
     assert all(run.recipe.model.published is None for run in catalog.runs.values())
 
@@ -40,7 +40,7 @@ def test_each_training_takes_two_steps_and_each_that_has_none_takes_none(rehears
         run, printed = rehearsed.paper(paper).run(name), rehearsed.paper(paper).printed(name)
         trained = printed.steps(find(printed.data.dataset, registry).train_images) > 0
         wanted = {2, 10} if trained or printed.task == "segmentation" else {0}
-        assert run.recipe.steps(run.info.train_images) in wanted, name
+        assert run.recipe.steps(run.dataset.train_images) in wanted, name
 
 
 @pytest.mark.parametrize("paper", PAPERS)
