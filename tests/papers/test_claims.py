@@ -75,7 +75,7 @@ def test_a_claim_is_of_the_kind_of_its_numbers(name):
             assert claim.kind == "exact", claim.id
         timed = any(cell.of_hardware and "memory" not in cell.metric for cell in sides)
         assert (claim.kind == "timing") == timed, claim.id
-        trained = any(cell.measurement and cell.measurement.run for cell in sides)
+        trained = bool(paper.runs_of(*sides))
         assert not (claim.kind == "exact" and trained), claim.id
         kinds[claim.kind] += 1
     assert kinds["empirical"] >= 20
@@ -93,4 +93,4 @@ def test_a_time_that_a_claim_rests_on_is_taken_five_times(name):
                     for cell in artifact.cells
                     if (cell.row, cell.column) == (operand.row, operand.column)
                 )
-                assert len(cell.measurement.seeds) >= 5, claim.id
+                assert len(cell.records) >= 5, claim.id

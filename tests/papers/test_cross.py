@@ -18,9 +18,9 @@ def full():
 
 def test_every_recipe_that_is_not_left_out_has_a_row_with_all_columns(full):
     (table,) = full.artifacts.values()
-    measured = [cell for cell in table.cells if cell.measurement]
+    measured = [cell for cell in table.cells if cell.records]
     families = {name for name in full.recipes if not full.without(name)}
-    assert {cell.measurement.run.name for cell in measured} == families
+    assert {full.measurement_of(cell).run.name for cell in measured} == families
     assert len({cell.row for cell in measured}) == len(families)
     assert len(measured) == len(families) * len(table.columns)
     assert len(table.rows) == len(full.recipes)
@@ -40,9 +40,9 @@ def test_every_family_of_the_four_papers_has_a_recipe(full):
 def test_published_rows_are_evaluated_with_weights_of_the_registry(full):
     registry = load_weights_registry(ROOT / REGISTRY)
     (table,) = full.artifacts.values()
-    measured = {cell.row for cell in table.cells if cell.measurement}
+    measured = {cell.row for cell in table.cells if cell.records}
     assert 10 <= len(measured) < len(table.rows)
-    for run in table.runs:
+    for run in full.runs_of(table):
         assert run.recipe.steps(run.dataset.train_images) == 0
         assert run.dataset.name == "imagenet"
         assert find_weights(run.recipe.model.published, registry)

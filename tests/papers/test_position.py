@@ -122,7 +122,7 @@ def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
-        missing = [cell for cell in artifact.cells if cell.measurement is None]
+        missing = [cell for cell in artifact.cells if not cell.records]
         if name == "others":  # rows of ours wait for extensions
             assert {cell.row.split(", ", 1)[1] for cell in missing} == {"RoPE, axial", "ALiBi"}
             continue
@@ -136,7 +136,7 @@ def test_at_laptop_scale_every_cell_of_a_claim_is_measured_but_table_3s_outside_
         (name, cell.row, cell.column)
         for name, artifact in laptop.artifacts.items()
         for cell in artifact.cells
-        if cell.measurement
+        if cell.records
     }
     for claim in laptop.claims:
         for operand in claim.operands:
@@ -149,7 +149,7 @@ def test_the_default_recipe_is_appendix_gs(full, row):
     """position, App. G."""
     run = full.run(f"{DATASETS[row]}-ape")
     recipe, augmentation = run.recipe, run.recipe.augmentation
-    assert len(run.seeds) == 3
+    assert len(full.runs(run.name)) == 3
     assert (recipe.schedule.epochs, recipe.batch.size, recipe.label_smoothing) == (400, 512, 0.1)
     assert (recipe.optimizer.name, recipe.optimizer.lr) == ("adam", 1e-3)
     assert (recipe.schedule.name, recipe.schedule.min_lr) == ("cosine", 0)
@@ -180,7 +180,7 @@ def test_a_tuned_model_is_what_table_1_prints(full, row):
     """position, Sec. 5.4."""
     settings = value("table1", row, SETTINGS)
     cells = {(c.row, c.column): c for c in full.artifacts["table1"].cells}
-    recipe = cells[row, "by the text / tuned"].measurement.run.recipe
+    recipe = full.measurement_of(cells[row, "by the text / tuned"]).run.recipe
     default = full.run(f"{DATASETS[row]}-ape").recipe
     assert (recipe.model.args["embedding"] == "none") == settings.startswith("No PE")
     assert recipe.model.args.get("class_token", False) == ("CLS token" in settings)
@@ -207,9 +207,9 @@ def test_what_tables_1_and_3_print_is_trained_as_the_authors_jobs(full, row):
     """Their jobs "-b" move content (lost on EuroSAT), with a CLS token on EuroSAT and SVHN."""
     one, three = (
         {
-            c.column: c.measurement.run
+            c.column: full.measurement_of(c).run
             for c in full.artifacts[name].cells
-            if c.row == row and c.measurement
+            if c.row == row and c.records
         }
         for name in ("table1", "table3")
     )
@@ -229,7 +229,7 @@ def test_what_tables_1_and_3_print_is_trained_as_the_authors_jobs(full, row):
         moves = plain if row == "EuroSAT" else text  # theirs is lost
         assert all(getattr(given, name) == getattr(moves.augmentation, name) for name in moving)
         assert given.crop_count == (2 if row == "CIFAR-10" else 1)
-        assert len(run.seeds) == 3
+        assert len(full.runs(run.name)) == 3
     assert embeddings == ["ape", "rope", "auto-ape", "auto-rope-as-published"]
     assert one["by the text / default (APE)"] is full.run(f"{DATASETS[row]}-ape")
 
@@ -239,9 +239,9 @@ def test_printed_values_stand_beside_the_codes_recipes_and_the_texts_beside_thes
     """Nothing is mixed, Imagenette alone is normalised and is never erased, and so on."""
     for name in ("table1", "table2", "table3"):
         for cell in full.artifacts[name].cells:
-            if cell.row == row and cell.measurement:
+            if cell.row == row and cell.records:
                 of_text = "by the text" in cell.column
-                run = cell.measurement.run
+                run = full.measurement_of(cell).run
                 assert (cell.printed is None) == of_text
                 assert of_text != run.name.endswith("-as-published")
                 assert of_text == (run.recipe.augmentation.mixup > 0)
@@ -293,7 +293,7 @@ def test_transfer_differs_from_scratch_by_its_weights_alone_and_trains_once(full
     """position, App. H."""
     for dataset in DATASETS.values():
         scratch, transfer = (full.run(f"{dataset}-vit_tiny-{w}") for w in ("scratch", "pretrained"))
-        assert len(scratch.seeds) == len(transfer.seeds) == 1
+        assert len(full.runs(scratch.name)) == len(full.runs(transfer.name)) == 1
         assert transfer.recipe.model.pretrained
         assert not scratch.recipe.model.pretrained
         assert transfer.recipe.model_copy(update={"model": scratch.recipe.model}) == scratch.recipe
@@ -335,7 +335,7 @@ def test_on_real_images_models_of_a_dataset_differ_by_what_is_compared_alone(sma
 
 def test_each_model_on_real_images_takes_the_rate_of_a_search(small):
     """Or else the gates would close every claim on it."""
-    runs = {run.name for artifact in small.artifacts.values() for run in artifact.runs}
+    runs = {run.name for run in small.runs_of(*small.artifacts.values())}
     assert len(runs) > len(DATASETS)
     assert not [name for name in runs if small.searches.covering(name) is None]
     assert len({group.rates for group in small.searches.groups}) == 1
@@ -353,10 +353,9 @@ def test_the_checkpoint_is_trained_on_other_data_than_what_starts_from_it(laptop
 def test_a_run_is_measured_once_but_the_controlled_one(scale):
     paper = catalog_of(scale).paper("position")
     measured = {}
-    for artifact in paper.artifacts.values():
-        for measurement in artifact.measurements:
-            if measurement.run:
-                measured.setdefault(measurement.run.name, set()).add(measurement.name)
+    for measurement in paper.measurements_of(*paper.artifacts.values()):
+        if measurement.run:
+            measured.setdefault(measurement.run.name, set()).add(measurement.name)
     controlled, published = (paper.run(f"controlled{way}").name for way in ("", "-as-published"))
     if controlled != published:
         assert measured.pop(controlled) == {"controlled_test"}
@@ -373,8 +372,8 @@ def test_a_run_is_measured_once_but_the_controlled_one(scale):
 @pytest.mark.parametrize("scale", SCALES)
 def test_table_3_leaves_out_other_settings_of_rope_and_auto_pe_where_its_note_says_so(scale):
     cells = catalog_of(scale).paper("position").artifacts["table3"].cells
-    left_out = {cell.column for cell in cells if cell.measurement is None and cell.row != "SVHN"}
-    assert all(cell.measurement for cell in cells if cell.row == "SVHN")
+    left_out = {cell.column for cell in cells if not cell.records and cell.row != "SVHN"}
+    assert all(cell.records for cell in cells if cell.row == "SVHN")
     columns = {cell.column for cell in cells if "by the text" not in cell.column}
     of_pe = {column for column in columns if not column.endswith(("/ APE", "/ APE/No PE"))}
     tuned = {cell.column for cell in cells if cell.column.startswith("+ tuned")}

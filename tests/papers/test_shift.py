@@ -12,6 +12,7 @@ from replication.config.recipes.classification import ClassificationRecipe
 from replication.context import Described
 from replication.measures.preprocessing import preprocessing
 from replication.plan.catalog import load_catalog
+from replication.records.graph import by_recipe
 from tests.conftest import catalog_of
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"
@@ -166,7 +167,7 @@ def test_every_printed_value_has_a_cell_where_its_artifact_exists(scale):
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
-        unmeasured = [cell.row for cell in cells if cell.measurement is None]
+        unmeasured = [cell.row for cell in cells if not cell.records]
         assert unmeasured == (["Window Selection"] if name == "table4" else [])
 
 
@@ -175,7 +176,7 @@ def test_training_preprocesses_as_the_paper_prints_but_for_the_long_side(full, t
     """shift, Sec. A3.1: "256 x 256" is read as the short side, see deviations.md."""
     artifact = full.artifacts[table]
     for cell in artifact.cells:
-        run = cell.measurement.described
+        run = full.measurement_of(cell).described
         assert run.recipe.data.dataset == "imagenet"
         described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
         if cell.printed:
@@ -214,12 +215,14 @@ def test_the_parts_of_proofs_are_the_models_of_table_6(full):
 
 @pytest.mark.parametrize("scale", ["laptop", "full"])
 def test_the_segmenters_of_proofs_are_table_5s_at_every_scale(full, scale):
-    artifact = catalog_of(scale).paper("shift").artifacts["proofs"]
-    runs = [measurement.described for measurement in artifact.measurements]
+    paper = catalog_of(scale).paper("shift")
+    measured = paper.measurements_of(paper.artifacts["proofs"])
+    runs = [measurement.described for measurement in measured]
     recipes = [run.recipe for run in runs if run]
     assert len(recipes) == 5
     assert all(
-        recipe in [run.recipe for run in full.artifacts["table5"].runs] for recipe in recipes
+        recipe in [run.recipe for run in full.runs_of(full.artifacts["table5"])]
+        for recipe in recipes
     )
 
 
@@ -261,7 +264,7 @@ def test_on_cifar_the_regime_decides_the_padding_of_defaults_and_nothing_else(fu
 
 def test_accuracies_of_table_1_that_come_of_one_training_are_marked(full):
     """Both regimes train alike but for the padding of CvT and MViTv2."""
-    cells = [cell for cell in full.artifacts["table1"].cells if cell.measurement]
+    cells = [cell for cell in full.artifacts["table1"].cells if cell.records]
     marked = {(cell.row, cell.column) for cell in cells if cell.one_training}
     accuracies = {(cell.row, cell.column) for cell in cells if "Top-1" in cell.column}
     assert marked == {at for at in accuracies if at[0] not in ("CvT-13", "MViTv2-T")}
@@ -274,8 +277,8 @@ def test_accuracies_of_table_1_that_come_of_one_training_are_marked(full):
 
 
 def test_the_pilot_trains_three_readings_once_which_differ_in_what_images_are_given(full):
-    runs = full.artifacts["pilot"].runs
-    assert [run.seeds for run in runs] == [(0,)] * 3
+    runs = full.runs_of(full.artifacts["pilot"])
+    assert [run.seed for run in runs] == [0] * 3
     now, literal, augmented = (run.recipe for run in runs)
     assert now == full.run("swin_t-cifar10-circular").recipe
     assert augmented == full.run("swin_t-cifar10-augmented").recipe
@@ -291,21 +294,22 @@ def test_the_pilot_trains_three_readings_once_which_differ_in_what_images_are_gi
 
 
 def test_a_laptop_rehearses_the_pilots_readings_in_an_epoch_each():
-    runs = catalog_of("laptop").artifact("shift", "pilot").runs
-    assert [(len(run.seeds), run.recipe.schedule.epochs) for run in runs] == [(1, 1)] * 3
+    catalog = catalog_of("laptop")
+    runs = catalog.runs_of(catalog.artifact("shift", "pilot"))
+    assert [run.recipe.schedule.epochs for run in runs] == [1] * 3
     assert len({run.recipe.canonical_json() for run in runs}) == 3
 
 
 def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
     artifact = full.artifacts["table1_augmented"]
-    assert {run.name.split("-")[2] for run in artifact.runs} == {"augmented"}
+    assert {run.name.split("-")[2] for run in full.runs_of(artifact)} == {"augmented"}
     assert "table1_augmented" not in catalog_of("laptop").paper("shift").artifacts
 
 
 def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_of_any_shape():
     """shift, Sec. A3.1."""
     paper = load_catalog(scale="full", extensions=True).paper("shift")
-    runs = paper.artifacts["table1_literal"].runs
+    runs = [run for run, *_ in by_recipe(paper.runs_of(paper.artifacts["table1_literal"]))]
     assert len(runs) == 8 * 3
     for run in runs:
         circular = paper.run(run.name.replace("-literal", "-circular")).recipe
@@ -327,7 +331,7 @@ def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_o
 def test_other_readings_of_the_recipe_and_the_rule_are_trained_at_no_small_scale(scale):
     paper = catalog_of(scale).paper("shift")
     readings = ("-literal", "-zeros", "_printed-")
-    names = {run.name for artifact in paper.artifacts.values() for run in artifact.runs}
+    names = {run.name for run in paper.runs_of(*paper.artifacts.values())}
     assert not [name for name in names if any(reading in name for reading in readings)]
 
 
@@ -335,7 +339,7 @@ def test_a_row_of_table_5_leaves_zeros_between_features_and_changes_nothing_else
     """shift, Sec. A2.2."""
     paper = load_catalog(scale="full", extensions=True).paper("shift")
     cells = [cell for cell in paper.artifacts["table5"].cells if "zeros" in cell.row]
-    runs = {cell.measurement.run.name: cell.measurement.run for cell in cells if cell.measurement}
+    runs = {run.name: run for run in paper.runs_of(*cells)}
     assert len(runs) == 2
     for run in runs.values():
         plain = paper.run(run.name.removesuffix("-zeros")).recipe
@@ -371,14 +375,14 @@ def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(
 
     artifact = full.artifacts[table]
     values = {}
-    for measurement in artifact.measurements:
+    for measurement in full.measurements_of(artifact):
         run = measurement.described
         described = Described("cpu", Path(), 0, recipe=run.recipe, info=run.dataset)
-        values[measurement] = segmentation_preprocessing(described)
+        values[measurement.path] = segmentation_preprocessing(described)
     strayed = [
         (cell.row, cell.column, cell.printed.value)
         for cell in artifact.cells
-        if cell.printed and values[cell.measurement][cell.key] != cell.printed.value
+        if cell.printed and values[cell.records[0]][cell.key] != cell.printed.value
     ]
     misprint = [
         ("Resize (long side)", f"{model} + UperNet / Test Set", 2042)
@@ -391,7 +395,7 @@ def test_segmenters_preprocess_as_printed_but_for_a_misprint_and_sizes_that_fit(
 
 def test_segmenters_are_trained_as_sec_a3_2_says(full):
     """shift, Sec. A3.2."""
-    runs = full.artifacts["table5"].runs
+    runs = [run for run, *_ in by_recipe(full.runs_of(full.artifacts["table5"]))]
     assert len(runs) == 8
     for run in runs:
         assert run.recipe.schedule.steps == 160_000
@@ -464,7 +468,7 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
     for name in full.recipes:
         if "-cifar" in name:
             run = full.run(name)
-            assert len(run.seeds) == (1 if name.endswith(PILOT) else 5)
+            assert len(full.runs(name)) == (1 if name.endswith(PILOT) else 5)
             assert (run.recipe.batch.size, run.recipe.batch.micro) == (48, 24)
             if "adapted" not in name:
                 assert run.recipe.schedule.epochs == 100
@@ -473,10 +477,11 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
 def test_table_1_trains_each_recipe_five_times_on_two_gpus_each():
     """Sec. 5.1, A3.1: 8 models, 2 with another padding; ours are 4 fast ones and a ViT."""
     catalog = catalog_of("full")
-    runs = catalog.artifact("shift", "table1").runs
-    assert sum(len(run.trainings) for run in runs) == (8 + 2) * 2 * 5
-    extended = catalog.extended().artifact("shift", "table1").runs
-    assert sum(len(run.trainings) for run in extended) == (8 + 2 + 4 + 1) * 2 * 5
+    runs = catalog.runs_of(catalog.artifact("shift", "table1"))
+    assert len(runs) == (8 + 2) * 2 * 5
+    whole = catalog.extended()
+    extended = whole.runs_of(whole.artifact("shift", "table1"))
+    assert len(extended) == (8 + 2 + 4 + 1) * 2 * 5
     assert {catalog.resources(run).gpus for run in runs} == {2}
 
 
@@ -514,14 +519,14 @@ def test_a_trained_cvt_is_adapted_for_0_10_and_20_epochs(full):
     for epochs in (0, 10, 20):
         recipe = full.run(f"a_cvt_13-cifar10-adapted{epochs}").recipe
         assert recipe.schedule.epochs == epochs
-        assert recipe.model.weights_from == source.folder.name
+        assert recipe.model.weights_from == source.home.name
         assert recipe.model.name == "a_cvt_13"
 
 
 def test_the_erased_patches_and_the_ranges_are_the_printed_pixels(full):
     """shift, Sec. A5.1, Sec. A5.2."""
     for table, field, unit in (("tableA9", "erase", 224), ("tableA11", "max_offset", 32)):
-        measurement = full.artifacts[table].measurements[0]
+        measurement = full.measurements_of(full.artifacts[table])[0]
         for name, condition in measurement.args["conditions"].items():
             if field in condition:
                 assert condition[field] * unit == int(name.removeprefix("erased "))
@@ -562,7 +567,7 @@ def test_runtime_and_memory_are_never_called_a_match(full):
     for name in ("table3", "table4", "tableA1"):
         for cell in full.artifacts[name].cells:
             kind = cell.metric == "parameters" or "live tensors" in cell.metric
-            assert cell.comparable == (kind and cell.measurement is not None)
+            assert cell.comparable == (kind and bool(cell.records))
 
 
 def test_the_sample_of_table_a11s_worst_offsets_is_the_one_in_its_note(full):

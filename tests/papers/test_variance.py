@@ -112,12 +112,14 @@ def test_the_recipes_of_tables_5_and_6_differ_in_what_the_tables_name():
 def test_on_cifar10_tables_5_and_6_keep_the_papers_augmentation_and_average():
     """The average of weights reaches back over about as large a part of the training."""
     full, small = (catalog_of(scale).paper("variance") for scale in ("full", "small"))
-    names = {run.name for table in ("table5", "table6") for run in small.artifacts[table].runs}
+    names = {
+        run.name for table in ("table5", "table6") for run in small.runs_of(small.artifacts[table])
+    }
     assert len(names) == 10
     for name in names:
         parts = []
         for run in (full.run(name), small.run(name)):
-            steps = run.recipe.steps(run.info.train_images)
+            steps = run.recipe.steps(run.dataset.train_images)
             parts.append(1 / (1 - run.recipe.ema_decay) / steps)
         assert parts[1] == pytest.approx(parts[0], rel=0.2)
         here, paper = (own.run(name).recipe.augmentation for own in (small, full))

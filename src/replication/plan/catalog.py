@@ -15,7 +15,7 @@ from collections import ChainMap, defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from replication.config.datasets import find, load_registry
 from replication.config.paper import (
@@ -87,7 +87,31 @@ class Target:
     artifacts: tuple[Artifact, ...]
 
 
-class Paper(PaperAtScale):
+class Links:
+    """Looks up what artifacts and cells name by the paths of records."""
+
+    if TYPE_CHECKING:  # an attribute of a paper, computed by the catalogue
+
+        @property
+        def measured(self) -> Mapping[Path, Measurement]:
+            """The measurements by their records."""
+
+    def measurements_of(self, *shown: Artifact | Cell) -> tuple[Measurement, ...]:
+        """The measurements that artifacts or cells show, under each seed, each once."""
+        records = dict.fromkeys(path for each in shown for path in each.records)
+        return tuple(self.measured[path] for path in records)
+
+    def measurement_of(self, cell: Cell) -> Measurement | None:
+        """The measurement of a cell under its first seed; None where nothing is measured."""
+        return self.measured[cell.records[0]] if cell.records else None
+
+    def runs_of(self, *shown: Artifact | Cell) -> tuple[Run, ...]:
+        """The runs that must be trained for the measurements of artifacts or cells, each once."""
+        measured = self.measurements_of(*shown)
+        return with_sources(measurement.run for measurement in measured if measurement.run)
+
+
+class Paper(PaperAtScale, Links):
     """One paper at one scale, its recipes, measures and artifacts linked."""
 
     def __init__(self, folder: Path, catalog: Catalog) -> None:
@@ -180,10 +204,6 @@ class Paper(PaperAtScale):
     def measurement(self, name: str, recipe: str | None) -> Measurement:
         """A measurement under its first seed; errors as `measurements`."""
         return self.measurements(name, recipe)[0]
-
-    def measurements_of(self, records: Iterable[Path]) -> tuple[Measurement, ...]:
-        """The measurements of some records, as cells of artifacts name them."""
-        return tuple(map(self.measured.__getitem__, records))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurements(self, name: str, recipe: str | None) -> tuple[Measurement, ...]:
@@ -313,7 +333,7 @@ class Paper(PaperAtScale):
                 "give both the same labels"
             )
         shown = tuple(dict.fromkeys(cell.records for cell in cells if cell.records))
-        measured = [first for seeds in shown for first in self.measurements_of(seeds[:1])]
+        measured = [self.measured[records[0]] for records in shown]
         same = ("kind", "title", "source", "row_header", "draw", "digits", "collection")
         return Artifact(
             scale=self.label,
@@ -415,9 +435,8 @@ class Paper(PaperAtScale):
         """
         found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
         for recipe, cell in cells:
-            for measurement in self.measurements_of(cell.records[:1]):
-                if measurement.run:
-                    found[measurement.run.home, cell.row, cell.metric].append((recipe, cell))
+            if (measurement := self.measurement_of(cell)) and measurement.run:
+                found[measurement.run.home, cell.row, cell.metric].append((recipe, cell))
         return {
             (cell.row, cell.column)
             for alike in found.values()
@@ -427,7 +446,7 @@ class Paper(PaperAtScale):
         }
 
 
-class Catalog:
+class Catalog(Links):
     """All papers at one scale; every path that the graph uses comes from here."""
 
     def __init__(self, root: Path, settings: Settings) -> None:
@@ -523,26 +542,12 @@ class Catalog:
         """The measurements behind all artifacts and searches of this scale, by their records."""
         return {measured.path: measured for measured in self.measurements_of(*self.everything)}
 
-    def measurements_of(self, *shown: Artifact | Cell) -> tuple[Measurement, ...]:
-        """The measurements that artifacts of this scale, or cells of them, show, each once."""
-        records = dict.fromkeys(path for each in shown for path in each.records)
-        return tuple(self._measured[path] for path in records)
-
     @functools.cached_property
-    def _measured(self) -> Mapping[Path, Measurement]:
+    def measured(self) -> Mapping[Path, Measurement]:
         """The measurements of all papers by their records."""
         for _ in self.everything:  # each adds its own to its paper's
             pass
         return ChainMap(*(paper.measured for paper in self.papers.values()))
-
-    def measurement_of(self, cell: Cell) -> Measurement | None:
-        """The measurement of a cell under its first seed; None where nothing is measured."""
-        return self._measured[cell.records[0]] if cell.records else None
-
-    def runs_of(self, *shown: Artifact | Cell) -> tuple[Run, ...]:
-        """The runs that must be trained for the measurements of artifacts or cells, each once."""
-        measured = self.measurements_of(*shown)
-        return with_sources(measurement.run for measurement in measured if measurement.run)
 
     @functools.cached_property
     def trainings(self) -> dict[Path, Run]:

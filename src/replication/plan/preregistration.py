@@ -100,18 +100,18 @@ def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str
 def digests_of(
     claims: Iterable[Claim],
     artifacts: Mapping[str, Artifact],
-    measurements_of: Callable[[Iterable[Path]], Sequence[Measurement]],
+    measurements_of: Callable[[Cell], Sequence[Measurement]],
 ) -> dict[str, str]:
     """The digest of each empirical claim: its relation and margin, and what its cells measure.
 
     That is measure and arguments, seeds, images, and of trained models the recipe. Neither the
     claim's words nor code count: code is told by the commits of the runs. `measurements_of` gives
-    the measurements of a cell's records.
+    the measurements of a cell.
     """
 
     def measured(claim: Claim) -> list[Any]:
         cells = cells_of(claim, artifacts)
-        return [_measured(cell.key, measurements_of(cell.records)) for cell in cells]
+        return [_measured(cell.key, measurements_of(cell)) for cell in cells]
 
     return {
         claim.id: short_hash([_relation(claim), measured(claim)])

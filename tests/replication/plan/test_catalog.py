@@ -175,7 +175,7 @@ def test_what_is_measured_on_images_that_a_scale_lacks_is_not_run_there(small_ch
     table, whole = paper.artifacts["table1"], full.artifacts["table1"]
     empty = {cell.column for cell in table.cells if not cell.records}
     assert empty == {"Parameters"}
-    assert not any(measured.datasets for measured in paper.measurements_of(table.records))
+    assert not any(measured.datasets for measured in paper.measurements_of(table))
     assert all(cell.records for cell in whole.cells)
     told = table.note.removeprefix(whole.note)
     assert "laptop" in told
