@@ -771,11 +771,12 @@ def test_on_a_gpu_what_trains_and_measures_at_laptop_scale_asks_for_one(root):
 
 def test_a_collection_has_the_artifacts_that_name_it(root):
     """Benchmarks and proofs need neither training nor data, at full size."""
-    targets = catalog_of("full").targets
+    catalog = catalog_of("full")
+    targets = catalog.targets
     assert {"octic_table1", "shift_table3"} < {a.target for a in targets["benchmarks"].artifacts}
     assert {a.target for a in targets["proofs"].artifacts} == {"octic_proofs", "shift_proofs"}
     for name in ("benchmarks", "proofs"):
         for artifact in targets[name].artifacts:
             assert artifact.collection == name
-            assert not artifact.runs
-            assert not any(measurement.datasets for measurement in artifact.measurements)
+            assert not catalog.runs_of(artifact)
+            assert not any(own.datasets for own in catalog.measurements_of(artifact))
