@@ -63,6 +63,13 @@ def files_of(folder):
     return sorted(str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file())
 
 
+def test_what_a_rehearsal_made_is_refused(checkout, vitrail):
+    settings = checkout / "configs" / "default.yaml"
+    settings.write_text(settings.read_text().replace("fast_dev_run: false", "fast_dev_run: true"))
+    for more in ([], ["--only-render"]):
+        assert "fast_dev_run" in refusal(vitrail("publish", *more))
+
+
 def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
     made, publish, published
 ):
