@@ -32,10 +32,10 @@ def catalog(root, tmp_path):
 
 @pytest.fixture
 def trained(catalog):
-    """A node that measures a run whose seed 0 has weights and a record of its training."""
+    """A node that measures a run that has weights and a record of its training."""
     run = catalog.paper("variance").run("vit_s-mixup0.0-cutmix0.0")
     node = catalog.measurement_node(catalog.paper("variance").measurement("accuracy", run.name))
-    write_weights(node, 0)
+    write_weights(node, run.seed)
     complete(catalog.training_node(run), {"sha256": sha256(run.weights), "facts": {}})
     return node
 
@@ -50,16 +50,17 @@ def record_of(node):
 
 
 def write_weights(node, seed):
-    """Initial weights of the run's model that name `seed`, in the folder of seed 0."""
+    """Initial weights of the run's model that name `seed`, in the folder of the run."""
     run = node.measurement.run
     weights = build_model(run.recipe, run.dataset.classes).state_dict()
     save_weights(weights, run.weights, run.recipe, seed)
 
 
 def test_weights_are_measured_if_they_are_those_of_the_record(trained):
-    assert subject(trained).seed == 0
-    write_weights(trained, 0)  # other initial weights
-    with pytest.raises(VitrailError, match=r"has not the SHA-256 .* to train seed 0 again") as told:
+    seed = trained.measurement.seed
+    assert subject(trained).seed == seed
+    write_weights(trained, seed)  # other initial weights
+    with pytest.raises(VitrailError, match=rf"has not the SHA-256 .* seed {seed} again") as told:
         subject(trained)
     for path in (trained.measurement.run.weights, record_of(trained)):
         assert str(path) in str(told.value)
@@ -128,15 +129,16 @@ def test_a_measure_whose_class_is_imported_for_the_type_checker_alone_is_one_sen
 
 def test_weights_of_another_seed_are_refused(trained):
     record_of(trained).unlink()
-    write_weights(trained, 1)
-    with pytest.raises(VitrailError, match="holds weights of seed 1, not of seed 0; delete"):
+    seed = trained.measurement.seed
+    write_weights(trained, seed + 1)
+    with pytest.raises(VitrailError, match=f"of seed {seed + 1}, not of seed {seed}; delete"):
         subject(trained)
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": "ab"}'])
 def test_a_damaged_record_is_refused(trained, content):
     record_of(trained).write_text(content)
-    with pytest.raises(VitrailError, match=r"trained-seed0\.json.*--forcerun"):
+    with pytest.raises(VitrailError, match=r"trained-seed\d+\.json.*--forcerun"):
         subject(trained)
 
 
@@ -144,7 +146,7 @@ def test_a_damaged_record_is_refused(trained, content):
 def test_a_record_that_does_not_name_the_weights_of_its_seeds_is_refused(trained, change):
     path = record_of(trained)
     path.write_text(json.dumps({**json.loads(path.read_text()), **change}))
-    with pytest.raises(VitrailError, match=r"trained-seed0\.json.*--forcerun"):
+    with pytest.raises(VitrailError, match=r"trained-seed\d+\.json.*--forcerun"):
         subject(trained)
 
 
