@@ -99,7 +99,7 @@ TRAIN = "--train"  # this script, called by itself, to train
 
 
 def train(task: str, folder: Path) -> None:
-    from replication.training.engine import TrainingRun, engine_of
+    from replication.training.dispatch import TrainingRun, engine_of
 
     info = load_registry(DATASETS)["digits"]
     recipe = RECIPE_TYPES[task].model_validate(KINDS[task])

@@ -4,7 +4,7 @@ All take turns, one pass each in a round, so that a machine that slows down slow
 are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or ViT-H, in
 one precision and mode: "eager", or "compiled" by `torch.compile`, a model block by block (all of
 its blocks share one compilation; that of a whole model takes many minutes). Eager, a block of ours
-is the plain one of `vitrail.octic.layers`; compiled, it is laid out by `vitrail.octic.fast`.
+is the plain one of `vitrail.octic.layers`; compiled, it is laid out by `vitrail.octic.fast_block`.
 
 - ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The published layout is that of
   `octic_published`, with the weights of ours.

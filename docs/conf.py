@@ -17,9 +17,9 @@ sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 from replication.plan.catalog import load_catalog  # noqa: E402
 from replication.publishing.publish import published_results  # noqa: E402
 from replication.report.formatting import table_of  # noqa: E402
-from replication.report.gather import cells_of  # noqa: E402
-from replication.report.page import as_html  # noqa: E402
-from replication.report.results import published_folder, read_published  # noqa: E402
+from replication.report.html_report import as_html  # noqa: E402
+from replication.report.ledger import published_folder, read_published  # noqa: E402
+from replication.report.results import cells_of  # noqa: E402
 from replication.report.sortable import as_sortable  # noqa: E402
 from tools import demo, reference  # noqa: E402
 

@@ -5,7 +5,7 @@ The paper prints an error of 0.0 for both. Beside each is the same model with a 
 
 import torch
 
-from replication.papers.shift.appendix import ApmergeClassifier, EncDec
+from replication.papers.shift.code_examples import ApmergeClassifier, EncDec
 
 torch.manual_seed(0)
 

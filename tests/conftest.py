@@ -30,7 +30,7 @@ LONGEST = (
     "tests/replication/cli/test_plan.py",
     "tests/replication/pricing/test_cost.py",
     "tests/replication/pricing/test_cost_of_evaluations.py",
-    "tests/vitrail/shift/test_equivariance.py",
+    "tests/vitrail/shift/test_conversion.py",
     "tests/cluster/test_schedules.py",
 )
 """The modules whose tests take longest; they come first, so that no worker waits for one."""

@@ -47,7 +47,7 @@ def test_the_wheel_holds_the_library_and_nothing_else(built):
     with zipfile.ZipFile(wheel) as files:
         names = files.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"vitrail"}
-    assert {"vitrail/py.typed", "vitrail/shift/equivariance.py"} <= set(names)
+    assert {"vitrail/py.typed", "vitrail/shift/conversion.py"} <= set(names)
 
 
 def test_the_source_distribution_has_the_examples_and_no_test_that_cannot_run(built):

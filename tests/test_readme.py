@@ -20,7 +20,7 @@ from replication.datasets.miniature import write_miniature
 from replication.papers.octic.dinov2.network import build_model
 from replication.plan.catalog import load_catalog
 from replication.report.forest import LOOKS
-from replication.training.model import save_weights
+from replication.training.weights import save_weights
 from tests.conftest import ROOT, catalog_of
 
 CHECKS = {
@@ -189,8 +189,8 @@ def test_the_readme_is_read_in_a_few_minutes(root):
 
 
 def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
-    from replication.report.gather import count_evidence, told_evidence
-    from replication.report.results import published_folder, read_published
+    from replication.report.ledger import published_folder, read_published
+    from replication.report.results import count_evidence, told_evidence
 
     folder = published_folder(catalog_of("laptop"))
     nodes = [record.node for record in read_published(folder).values()]
@@ -223,7 +223,7 @@ def claims_published(root, scale):
 
 @pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
 def test_the_counts_of_the_study_are_those_published(root, page):
-    from replication.report.gather import count_evidence, told_evidence
+    from replication.report.results import count_evidence, told_evidence
 
     claims = claims_published(root, "study").reset_index()
     counts = told_evidence(count_evidence(claims)).partition(";")[0]

@@ -23,7 +23,7 @@ from replication.config.datasets import DatasetInfo
 from replication.config.functions import import_function
 from replication.images.opening import build
 from replication.plan.catalog import Catalog, load_catalog
-from replication.report.results import published_papers
+from replication.report.ledger import published_papers
 from replication.report.tables import markdown_escape, pipe_table
 from tools import equations
 from vitrail.errors import exit_on_error

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from benchmarks.gpu import equality, kernel, papers, pshap, shifts, training
 from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predictions, run
-from replication.machine import usable_cores
+from replication.cpu_limits import usable_cores
 from vitrail.errors import exit_on_error
 
 LANES = 4  # steps at a time of those that time nothing

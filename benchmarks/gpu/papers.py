@@ -21,8 +21,8 @@ import yaml
 from benchmarks.gpu.families import OCTIC
 from benchmarks.gpu.running import Measured, Settings, Step, each
 from benchmarks.shift_ties import FAMILIES as NARROW
-from replication.measures.architecture import Architecture
 from replication.measures.memory import peak
+from replication.measures.parameters import Architecture
 from replication.measures.throughput import every_one_compiled, throughput, time_in_turns
 from replication.papers.octic.measures import block_operations
 from replication.papers.shift.measures import module_runtime

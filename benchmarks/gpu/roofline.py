@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.flop_counter import flop_registry
 
 from benchmarks.gpu.papers import BATCH, octic_models, shift_models
-from replication.measures.architecture import Architecture
+from replication.measures.parameters import Architecture
 
 BYTES = 3.35e12  # a second
 LAUNCH = 5e-6  # seconds

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from benchmarks.gpu.families import shift
 from benchmarks.gpu.running import Measured, Settings, Step, each
 from benchmarks.shift_ties import IMAGES
-from vitrail.measures.margins import selection_margins
+from vitrail.measures.selection_margins import selection_margins
 from vitrail.shift.torus import roll_image
 
 CONTENTS = ("stripes", "tiles", "two equal objects", "photographs")
@@ -28,7 +28,7 @@ def shifts(settings: Settings, content: str) -> Iterator[Measured]:
     """Shift images circularly, each by its own offset, before the adaptive models, in float32.
 
     It gives the largest change over the largest logit, the share of images whose logits keep their
-    bits, and of those that are certified (`vitrail.measures.margins`).
+    bits, and of those that are certified (`vitrail.measures.selection_margins`).
     """
     families, count = shift(settings.quick), 2 if settings.quick else 16
 

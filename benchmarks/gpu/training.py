@@ -25,8 +25,8 @@ import torch
 from torch import nn
 
 from benchmarks.gpu.running import FORK, Measured, Settings, Step
-from replication.counting import steps_per_epoch
-from replication.images.keeping import KeptSamples
+from replication.epoch_length import steps_per_epoch
+from replication.images.caching import KeptSamples
 from replication.images.loading import EvaluationSamples, Pictures, micro_batches
 from replication.images.opening import SPLITS
 from replication.images.transforms import eval_transform, train_transform

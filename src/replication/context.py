@@ -3,7 +3,7 @@
 A measure is a plain function named in a paper's ``artifacts.yaml`` as ``module:function``. It takes
 a `Context`, a `Described` when it measures a recipe or a `Trained` when it measures a run, and its
 own keyword arguments, and returns a flat dictionary of numbers (or of nested lists of numbers, for
-figures, or of packed scores by image, `replication.measures.scores`).
+figures, or of packed scores by image, `replication.measures.packed_scores`).
 """
 
 from __future__ import annotations

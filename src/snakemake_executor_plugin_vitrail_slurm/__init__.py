@@ -12,7 +12,7 @@ snakemake/snakemake-executor-plugin-slurm:
 - Waiting. A job that waits in the queue for a reason that cannot pass is told to the user. One that
   has left the queue unseen is judged by its output (#33). A query that fails forgets no job (#207).
 - Failure. The innermost command of a job says of what kind its failure was
-  (`replication.cluster.exit_status`). An error of the user is final. A job that met a sick node is
+  (`replication.cluster.failures`). An error of the user is final. A job that met a sick node is
   submitted again without that node (#15: only nodes that SLURM itself has given up are excluded;
   #485: so are names that are none). One whose run another job trains is submitted again later. Both
   use up no attempt. After an end out of memory a job asks for twice as much (#65).
@@ -44,8 +44,8 @@ from snakemake_executor_plugin_slurm.partitions import (
     parse_scontrol_partition_output,
 )
 
-from replication.cluster.exit_status import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
-from replication.cluster.partitions import most, read_partitions
+from replication.cluster.failures import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
+from replication.cluster.partition_file import most, read_partitions
 from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]

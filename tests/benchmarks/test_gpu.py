@@ -24,8 +24,8 @@ from benchmarks.gpu.training import resolved, train
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.images.loading import Pictures
 from replication.images.opening import build
-from replication.training import run as loop
-from replication.training.engine import TrainingRun
+from replication.training import loop
+from replication.training.dispatch import TrainingRun
 from vitrail.errors import VitrailError
 
 ROOT = Path(__file__).parents[2]

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from unittest import mock
 
-from replication.cluster.exit_status import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
+from replication.cluster.failures import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
 
 NEVER = float("inf")
 MAX_REQUEUES = 5  # SLURM's own bound, max_batch_requeue

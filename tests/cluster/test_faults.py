@@ -5,7 +5,7 @@ import shlex
 import pytest
 from snakemake_interface_common.exceptions import WorkflowError
 
-from replication.cluster.exit_status import Failure
+from replication.cluster.failures import Failure
 from snakemake_executor_plugin_vitrail_slurm import ExecutorSettings
 from tests.cluster.simulated_slurm import NEVER, Node, Slurm, Target
 from tests.cluster.simulation import Simulation

@@ -26,7 +26,7 @@ from types import SimpleNamespace
 import pytest
 
 from replication.config.schema import as_yaml, read_yaml
-from replication.records.record import read_record
+from replication.records.records import read_record
 from replication.training.run_folder import exclusive
 from tests.checkout import Checkout
 from tests.cluster.conftest import until

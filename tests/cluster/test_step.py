@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from replication.cluster.exit_status import BAD_MACHINE, RUN_LOCKED
+from replication.cluster.failures import BAD_MACHINE, RUN_LOCKED
 
 STEP = Path("workflow/profiles/allocation/step")
 

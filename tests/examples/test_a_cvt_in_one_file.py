@@ -6,8 +6,8 @@ from torch import nn
 
 from examples import a_cvt_in_one_file as oracle
 from tests.examples.images import noise, objects, periodic
+from vitrail.shift.conversion import invariance_error, make_shift_equivariant
 from vitrail.shift.cvt import CvT
-from vitrail.shift.equivariance import invariance_error, make_shift_equivariant
 
 # Images and width. From 30 channels on the library scores the grids of its first embedding by
 # correlation.

@@ -8,7 +8,7 @@ from torch import nn
 from examples import a_swin_in_one_file as oracle
 from replication.images.photos import photo_crops
 from tests.examples.images import noise, objects, periodic
-from vitrail.shift.equivariance import invariance_error, make_shift_equivariant
+from vitrail.shift.conversion import invariance_error, make_shift_equivariant
 from vitrail.shift.polyphase import TIE, strongest_phase
 from vitrail.shift.windows import window_offset
 

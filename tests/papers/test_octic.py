@@ -14,7 +14,7 @@ import torch
 from replication.config.paper import read_reference
 from replication.context import Described
 from replication.measures.hyperparameters import hyperparameters
-from replication.papers.octic.dinov2.training_step import hyperparameters as of_dinov2
+from replication.papers.octic.dinov2.training_cost import hyperparameters as of_dinov2
 from tests.conftest import catalog_of
 from vitrail.measures.flops import count
 from vitrail.octic.invariants import INVARIANTS

@@ -15,9 +15,9 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 from replication.claims.comparison import read_cells
 from replication.cli.steps import train
 from replication.config.datasets import load_registry, miniature_name
+from replication.config.python_source import config_files
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.config.settings import load_settings
-from replication.config.source import config_files
 from replication.config.weights import (
     REGISTRY,
     PublishedWeights,
@@ -29,7 +29,7 @@ from replication.datasets.published_weights import fetch
 from replication.jobs.measure import take
 from replication.papers.octic.dinov2 import network
 from replication.plan.catalog import Catalog
-from replication.records.record import complete, read_record
+from replication.records.records import complete, read_record
 from replication.report.tables import read_measured, render
 from replication.training.segmentation.config import build_model
 from tests.checkout import ROOT

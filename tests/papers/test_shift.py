@@ -12,7 +12,7 @@ from replication.config.recipes.classification import ClassificationRecipe
 from replication.context import Described
 from replication.measures.preprocessing import preprocessing
 from replication.plan.catalog import load_catalog
-from replication.records.graph import by_recipe
+from replication.records.specs import by_recipe
 from tests.conftest import catalog_of
 
 FOLDER = Path(__file__).parents[2] / "configs" / "papers" / "shift"

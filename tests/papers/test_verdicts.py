@@ -14,7 +14,7 @@ import pytest
 import scipy.stats
 import yaml
 
-from replication.measures.scores import unpack
+from replication.measures.packed_scores import unpack
 from tests.conftest import ROOT
 
 SCALES = sorted(path.parent.name for path in ROOT.glob("results/published/*/claims.csv"))

@@ -18,7 +18,7 @@ from tests.vitrail.test_models import registered
 from vitrail.errors import VitrailError
 from vitrail.position.embeddings import EMBEDDINGS
 from vitrail.shift.adaptive_mvitv2 import _resized_circle
-from vitrail.shift.equivariance import make_shift_equivariant
+from vitrail.shift.conversion import make_shift_equivariant
 
 DOCS = Path(__file__).parents[2] / "docs" / "timm.md"
 SIDE, LARGER, CLASSES = 16, 32, 5

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from replication.config.recipe import short_hash
 from replication.config.schema import as_yaml, read_yaml
-from replication.records.graph import Artifact
+from replication.records.specs import Artifact
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 

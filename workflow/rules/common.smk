@@ -1,6 +1,6 @@
 # What the rules of nodes share: their file, and what it says of inputs and resources.
 
-from replication.records.record import code_due
+from replication.records.records import code_due
 from replication.records.nodes import node_path, read_needs
 
 CATALOG = None  # set by the process that plans (plan.smk)

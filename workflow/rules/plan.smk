@@ -6,7 +6,7 @@ from replication.config.datasets import fetched_with
 from replication.config.weights import find_weights, load_weights_registry
 from replication.jobs import fork_server
 from replication.plan.catalog import Catalog, is_target_name
-from replication.records.graph import Artifact, target_of
+from replication.records.specs import Artifact, target_of
 from vitrail.provenance import require_own_package
 
 GIVEN = get_argument_parser().parse_known_args(sys.argv[1:])[0]  # what the command line says

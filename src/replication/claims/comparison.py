@@ -24,13 +24,13 @@ import numpy as np
 import pandas as pd
 from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a second to import
 
-from replication.measures.scores import BY_IMAGE
+from replication.measures.packed_scores import BY_IMAGE
 from replication.records.nodes import MeasurementNode
-from replication.records.record import AGAIN, Record, read_record
+from replication.records.records import AGAIN, Record, read_record
 from vitrail.errors import REFUSED, VitrailError, did_you_mean, first_line
 
 if TYPE_CHECKING:
-    from replication.records.graph import Artifact, Cell
+    from replication.records.specs import Artifact, Cell
 
 COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
@@ -42,7 +42,7 @@ COLUMNS = [
     "source",
     "drawn_by_seed",  # "yes" where each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
-    "by_image",  # of `replication.measures.scores`; empty where single images are not known
+    "by_image",  # of `replication.measures.packed_scores`; empty where single images are not known
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95

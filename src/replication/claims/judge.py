@@ -37,16 +37,16 @@ from replication.claims.comparison import (
     difference_of_means,
     mean_of_pairs,
 )
+from replication.claims.decimals import decimals_by, format_number
 from replication.claims.gates import closed, printed_effect
-from replication.claims.rounding import decimals_by, format_number
 from replication.config.claims import EVERY_ROW, Claim, Key, Operand
 from replication.config.recipe import short_hash
-from replication.measures.scores import unpack
+from replication.measures.packed_scores import unpack
 
 if TYPE_CHECKING:
     from replication.config.paper import Printed
     from replication.config.tuning import TuningResult
-    from replication.records.graph import Artifact, Cell
+    from replication.records.specs import Artifact, Cell
 
 STATUSES = ("held", "contrary", "undecided", "not tested", "not run")
 WORST_FIRST = ("not tested", "contrary", "undecided", "held")

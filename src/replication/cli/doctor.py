@@ -27,7 +27,7 @@ from replication.cli.options import (
     artifacts_of,
     open_catalog,
 )
-from replication.machine import MB, usable_cores, usable_memory
+from replication.cpu_limits import MB, usable_cores, usable_memory
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
 from vitrail.errors import VitrailError
@@ -35,7 +35,7 @@ from vitrail.provenance import require_gpu_build
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
-    from replication.records.graph import Artifact
+    from replication.records.specs import Artifact
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
 SECONDS_FOR_SLURM = 10
@@ -254,7 +254,7 @@ def _closest(folder: Path) -> Path:
 
 def _missing_for_gpus(root: Path) -> Iterator[str]:
     """What is wrong with torch or the partition file, where trainings run on GPUs."""
-    from replication.cluster.partitions import PARTITIONS, read_partitions
+    from replication.cluster.partition_file import PARTITIONS, read_partitions
 
     try:
         require_gpu_build()

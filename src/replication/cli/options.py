@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from replication.plan.catalog import Catalog
-    from replication.records.graph import Artifact
+    from replication.records.specs import Artifact
 
 SETTING = "as in configs/default.yaml"
 TARGETS = "Tables or figures (variance_table5), papers (variance), or all."

@@ -74,8 +74,8 @@ def add_scores(catalog: Catalog, paper: Paper) -> int:
         VitrailError: the record of a trial is damaged.
     """
     from replication.config.tuning import add_found
-    from replication.records.record import require_record
-    from replication.report.results import ledger_of
+    from replication.records.records import require_record
+    from replication.report.ledger import ledger_of
 
     ledger, new = ledger_of(catalog), {}
     for trial, (measurement, key) in paper.trials.items():

@@ -15,7 +15,7 @@ from vitrail.commands.app import Json, command
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
     from replication.publishing.compare import Outcome
-    from replication.records.graph import Artifact
+    from replication.records.specs import Artifact
 
 
 @command()
@@ -33,10 +33,10 @@ def status(
     """
     from replication.claims.comparison import VERDICTS
     from replication.publishing.compare import JUDGED, told_beside
-    from replication.records.record import read_sound
-    from replication.report.gather import cells_of, count_evidence, told_evidence
+    from replication.records.records import read_sound
+    from replication.report.ledger import claims_of, older_runs
     from replication.report.progress import count_states, state_of
-    from replication.report.results import claims_of, older_runs
+    from replication.report.results import cells_of, count_evidence, told_evidence
 
     catalog = open_catalog(scale, runs, results)
     name = catalog.scale.name
@@ -110,7 +110,7 @@ def _beside(catalog: Catalog) -> dict[str, Outcome]:
 
 def _faults(catalog: Catalog) -> list[str]:
     """What is not as its node says, each record once, with its remedy."""
-    from replication.report.results import ledger_of
+    from replication.report.ledger import ledger_of
 
     ledger, told = ledger_of(catalog), dict[Path, str]()
     for artifact in catalog.artifacts:
@@ -123,7 +123,7 @@ def _faults(catalog: Catalog) -> list[str]:
 
 def _say_older(catalog: Catalog) -> None:
     """Print the records that must be made again, and the runs that older code trained."""
-    from replication.report.results import older_runs
+    from replication.report.ledger import older_runs
 
     if faults := _faults(catalog):
         say(f"{count(len(faults), 'record')} to make again:")

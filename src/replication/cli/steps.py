@@ -39,9 +39,9 @@ def run(
     \b
     vitrail run runs/shift/cvt_13-cifar10-circular-0a1b2c3d/nodes/laptop/trained-seed0.json
     """
-    from replication.cluster.exit_status import explained
+    from replication.cluster.failures import explained
     from replication.records.nodes import read_node
-    from replication.records.record import complete
+    from replication.records.records import complete
 
     with explained():
         wanted = read_node(node)
@@ -71,7 +71,7 @@ def work(node: AnyNode) -> dict[str, Any]:
             "outputs": {file.name: sha256(file) for file in files},
         }
     from replication.plan.catalog import load_catalog
-    from replication.report.page import write_report
+    from replication.report.html_report import write_report
 
     settings: Any = dict(setting.split("=", 1) for setting in node.config)
     write_report(node, load_catalog(**settings).said)
@@ -82,7 +82,7 @@ def train(node: TrainingNode) -> dict[str, Any]:
     """Train the run of a node; return its outcome."""
     from replication.images.opening import opened_once
     from replication.jobs.run_weights import training_of
-    from replication.training.engine import engine_of
+    from replication.training.dispatch import engine_of
     from replication.training.run_folder import read_finished
 
     with opened_once():

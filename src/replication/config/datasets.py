@@ -14,7 +14,7 @@ from pydantic.json_schema import SkipJsonSchema
 
 from replication.config.recipe import Part
 from replication.config.schema import Strict, load_entries
-from replication.counting import FIFTH
+from replication.epoch_length import FIFTH
 from vitrail.errors import require_known
 
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")

@@ -27,7 +27,7 @@ from pydantic import (
 
 from replication.config.functions import HUBS
 from replication.config.schema import Delta, Placed, Strict, merge
-from replication.counting import steps_per_epoch
+from replication.epoch_length import steps_per_epoch
 from vitrail.errors import VitrailError
 
 Fraction = float

@@ -8,7 +8,7 @@ paper brings a kind of its own with two modules and no list to enter them in:
   come to the fields of `EpochTraining`: model, data, augmentation, optimizer, schedule, batch and
   precision.
 - ``src/replication/papers/<paper>/training.py`` has an `Objective`, the module that is trained: see
-  `replication.training.objective`.
+  `replication.training.custom_training`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ RECIPES = "replication.config.recipes"  # found by name: planning stands below t
 class PaperTraining(EpochTraining):
     """A kind of training that a paper brings: what `kind_of_paper` makes its kinds from."""
 
-    engine: ClassVar[str] = "replication.training.objective"
+    engine: ClassVar[str] = "replication.training.custom_training"
     hub_task: ClassVar[str] = "image-classification"
 
     hyperparameters: ClassVar[type]  # the paper's dataclass

@@ -16,7 +16,7 @@ from PIL import Image
 from torch.utils.data import ConcatDataset, Dataset, Subset
 from torchvision import datasets
 
-from replication.images.folders import ClassFolders, LabelledImages
+from replication.images.image_folder import ClassFolders, LabelledImages
 from replication.images.opening import Split, stratified_split
 from vitrail.image_files import read_image
 

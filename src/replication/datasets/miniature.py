@@ -23,7 +23,7 @@ from torchvision.datasets import Imagenette
 from replication.datasets.folders import BLOOD, BOX_SIDES, CELLS
 from replication.datasets.placed_images import ORIGINALS
 from replication.datasets.segmentation import CAMVID_VOID
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 from vitrail.errors import VitrailError
 
 if TYPE_CHECKING:

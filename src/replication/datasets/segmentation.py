@@ -14,7 +14,7 @@ import numpy as np
 from PIL import Image
 from torch.utils.data import Dataset
 
-from replication.images.decoding import IGNORED, read_mask
+from replication.images.masks import IGNORED, read_mask
 from replication.images.opening import stems
 from vitrail.errors import VitrailError
 from vitrail.image_files import read_image

@@ -23,7 +23,7 @@ from PIL import Image
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
-from replication.counting import require_batches, steps_per_epoch
+from replication.epoch_length import require_batches, steps_per_epoch
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import prepare_worker
 

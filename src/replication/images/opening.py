@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 import numpy as np
 
 from replication.config.functions import import_function
-from replication.counting import FIFTH
+from replication.epoch_length import FIFTH
 from vitrail.errors import VitrailError
 from vitrail.image_files import visible_files
 

@@ -13,13 +13,13 @@ from replication.context import Context, Described, Trained
 from replication.datasets.verify import check_layout
 from replication.images.opening import opened_once, splits_by_seed
 from replication.jobs.run_weights import require_own_weights
-from replication.measures.kept import keeping
+from replication.measures.resume import keeping
 from replication.plan.code_digest import measurement_code
-from replication.records.graph import Measurement
 from replication.records.nodes import MeasurementNode
-from replication.training.engine import builder_of
-from replication.training.model import load_weights
+from replication.records.specs import Measurement
+from replication.training.dispatch import builder_of
 from replication.training.model_factory import torch_device
+from replication.training.weights import load_weights
 from vitrail.errors import VitrailError
 from vitrail.measures.outputs import without_tf32
 from vitrail.provenance import provenance

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from replication.records.record import Record, require_record
-from replication.training.engine import TrainingRun
-from replication.training.model import require_recipe, weights_owner
+from replication.records.records import Record, require_record
+from replication.training.dispatch import TrainingRun
+from replication.training.weights import require_recipe, weights_owner
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 
 if TYPE_CHECKING:
     from replication.config.recipe_types import AnyRecipe
-    from replication.records.graph import Run
     from replication.records.nodes import TrainingNode
+    from replication.records.specs import Run
 
 
 def starting_weights(source: Run) -> Path:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from replication.context import Trained, Values, passes
 from replication.images.transforms import eval_transform
-from replication.measures.scores import BY_IMAGE, pack
-from replication.measures.validation import validation
+from replication.measures.packed_scores import BY_IMAGE, pack
+from replication.measures.validation_split import validation
 from vitrail.measures import accuracy as library
 
 

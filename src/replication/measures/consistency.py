@@ -16,12 +16,12 @@ import torch
 
 from replication.context import Trained, Values, passes
 from replication.images.transforms import eval_transform, normalization
-from replication.measures.validation import validation
+from replication.measures.validation_split import validation
 from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError, did_you_mean
 from vitrail.measures import consistency as library
 from vitrail.measures.consistency import Condition
-from vitrail.measures.margins import selection_margins
+from vitrail.measures.selection_margins import selection_margins
 
 Mode = Literal["zero", "crop"]
 
@@ -58,7 +58,7 @@ def circular_consistency(
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
         ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
         shown, ``margin/<key>``, the fields of
-        `vitrail.measures.margins.MarginSummary`.
+        `vitrail.measures.selection_margins.MarginSummary`.
 
     Raises:
         VitrailError: a condition has an unknown field, or a value out of range.

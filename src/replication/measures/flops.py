@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from replication.context import Context, Trained, Values, passes
-from replication.measures.architecture import architectures
-from replication.measures.architecture import count as count_parameters
+from replication.measures.parameters import architectures
+from replication.measures.parameters import count as count_parameters
 from vitrail.measures.flops import count
 
 

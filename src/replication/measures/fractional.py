@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from replication.context import Trained, Values, passes
 from replication.images.transforms import eval_transform
-from replication.measures.validation import validation_batches
+from replication.measures.validation_split import validation_batches
 from vitrail.errors import VitrailError
 from vitrail.extensions.fractional_shifts import fourier_shift
 from vitrail.measures.shifts import circular_shift, draws

@@ -24,8 +24,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from replication.context import Context, Values
-from replication.measures.architecture import Architecture, architectures, comparisons
 from replication.measures.memory import MIB, Phase, run
+from replication.measures.parameters import Architecture, architectures, comparisons
 
 BLOCK = 512
 """Bytes that the allocator of CUDA hands out at least; every request is rounded up to blocks."""

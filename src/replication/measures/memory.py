@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from replication.context import Context, Values
-from replication.measures.architecture import Architecture, architectures, comparisons
+from replication.measures.parameters import Architecture, architectures, comparisons
 from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError
 from vitrail.measures.outputs import out_of_memory, without_tf32

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 from PIL import Image
 
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 from replication.images.opening import SPLITS, build
 
 if TYPE_CHECKING:

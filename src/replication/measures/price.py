@@ -1,7 +1,7 @@
 """What a measure leaves on the disk, told for `vitrail plan`.
 
-`replication.config.source.deciding_tree` leaves the marks out of the code of a measure, so that
-another price has nothing measured again.
+`replication.config.python_source.deciding_tree` leaves the marks out of the code of a measure, so
+that another price has nothing measured again.
 """
 
 # decides no number

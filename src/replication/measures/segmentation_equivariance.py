@@ -1,7 +1,7 @@
 """Equivariance of untrained full-size segmenters on real photographs: a property of any weights.
 
-What `replication.measures.invariance` asks of classifiers, asked of the segmenters of Table 5 of
-shift.
+What `replication.measures.untrained_invariance` asks of classifiers, asked of the segmenters of
+Table 5 of shift.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ import torch
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.context import Described, Values
 from replication.images.photos import photo_centre, photos
-from replication.measures.invariance import as_input, open_branches
 from replication.measures.segmentation_consistency import logits_of
+from replication.measures.untrained_invariance import as_input, open_branches
 from replication.training.segmentation.config import build_model, image_shape
 from vitrail.measures.invariance import change_under
 from vitrail.seeding import seed_everything
-from vitrail.shift.equivariance import random_shifts
+from vitrail.shift.conversion import random_shifts
 from vitrail.shift.torus import roll_image
 
 

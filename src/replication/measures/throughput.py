@@ -17,7 +17,7 @@ import torch
 import torch._dynamo
 
 from replication.context import Context, Values
-from replication.measures.architecture import architectures, comparisons, count
+from replication.measures.parameters import architectures, comparisons, count
 from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError
 
@@ -34,7 +34,7 @@ def throughput(
 ) -> Values:
     """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
 
-    `models` are fields of `replication.measures.architecture.Architecture` by label; `pairs` gives
+    `models` are fields of `replication.measures.parameters.Architecture` by label; `pairs` gives
     for a label that of the model that it is compared with, or a list of several. `passes` of each
     model are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
 

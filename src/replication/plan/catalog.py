@@ -55,7 +55,15 @@ from replication.plan.preregistration import digests_of, registered
 from replication.plan.resolve import PaperAtScale
 from replication.plan.resources import require_devices, resources_of, trains
 from replication.plan.search_table import SEARCH, Score, search_table, trial_scores
-from replication.records.graph import (
+from replication.records.nodes import (
+    AnyNode,
+    MeasurementNode,
+    RenderingNode,
+    ReportNode,
+    TrainingNode,
+    report_files,
+)
+from replication.records.specs import (
     Artifact,
     Cell,
     Measurement,
@@ -64,14 +72,6 @@ from replication.records.graph import (
     Run,
     target_of,
     with_sources,
-)
-from replication.records.nodes import (
-    AnyNode,
-    MeasurementNode,
-    RenderingNode,
-    ReportNode,
-    TrainingNode,
-    report_files,
 )
 from vitrail.errors import VitrailError, did_you_mean, require_known
 from vitrail.provenance import DIRTY, changed_files, checkout, head

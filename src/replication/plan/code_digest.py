@@ -18,15 +18,15 @@ from typing import Any
 
 from replication.config.datasets import DatasetInfo
 from replication.config.functions import HUBS
+from replication.config.python_source import syntax_tree
 from replication.config.recipe import Training
 from replication.config.recipe_types import AnyRecipe
-from replication.config.source import syntax_tree
 from replication.plan.module_digest import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
 from vitrail.errors import VitrailError, did_you_mean
 
 REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
 RENDERER = "replication.report.tables:render"
-REPORTER = "replication.report.page:write_report"
+REPORTER = "replication.report.html_report:write_report"
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """What a module of ours does, as a digest, whatever modules and functions are called.
 
-The digest of a module covers its code, as `replication.config.source.deciding_tree` gives it, and
-all that it imports of ours. Two kinds of names are left out:
+The digest of a module covers its code, as `replication.config.python_source.deciding_tree` gives
+it, and all that it imports of ours. Two kinds of names are left out:
 
 - the name of a module: where a name is used that an import binds, the digest of the imported
   module stands in its place;
@@ -34,14 +34,14 @@ from pathlib import Path
 
 import vitrail
 from replication.config.functions import OURS
+from replication.config.python_source import deciding_tree
 from replication.config.recipe_types import RECIPES
-from replication.config.source import deciding_tree
 from vitrail.errors import VitrailError
 
 SOURCES = Path(vitrail.__file__).parents[1]
 COUNTS = (
     "vitrail",
-    *("replication.images", "replication.counting", "replication.context"),
+    *("replication.images", "replication.epoch_length", "replication.context"),
     "replication.config.functions",
     *("replication.training", "replication.datasets", "replication.measures"),
     *("replication.papers", "replication.claims", "replication.report"),

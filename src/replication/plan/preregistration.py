@@ -21,7 +21,7 @@ from vitrail.errors import VitrailError, first_line
 from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
-    from replication.records.graph import Artifact, Cell, Measurement
+    from replication.records.specs import Artifact, Cell, Measurement
 
 REGISTRATIONS = "registrations.csv"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from replication.config.settings import Resources, RunSettings
-from replication.records.graph import Measurement, Run
+from replication.records.specs import Measurement, Run
 from vitrail.errors import VitrailError
 
 # What runs on the CPU at a scale of GPUs takes at most so much memory, and what runs on a GPU at a

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from replication.config.paper import ShownColumn
 from replication.config.recipe import short_hash
 from replication.config.tuning import BASELINE
-from replication.records.graph import Artifact, Cell, Measurement, Run
+from replication.records.specs import Artifact, Cell, Measurement, Run
 
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo

@@ -38,23 +38,23 @@ from pydantic import PositiveFloat
 from replication.config.datasets import DatasetInfo
 from replication.config.functions import import_function
 from replication.config.paper import read_reference
+from replication.config.python_source import price, syntax_tree
 from replication.config.recipe import Training, short_hash
 from replication.config.schema import Strict, parse, read_mapping
-from replication.config.source import price, syntax_tree
 from replication.plan.catalog import Catalog, load_catalog
 from replication.plan.module_digest import file_of
-from replication.records.graph import Measurement, Run, record_of
 from replication.records.nodes import TrainingNode
-from replication.records.record import Record, read_sound
-from replication.report.results import published_folder, read_published
+from replication.records.records import Record, read_sound
+from replication.records.specs import Measurement, Run, record_of
+from replication.report.ledger import published_folder, read_published
 from replication.training import CHECKPOINTS_KEPT
-from replication.training.engine import builder_of
+from replication.training.dispatch import builder_of
 from vitrail.errors import VitrailError, exit_on_error, require_known
 
 BYTES_OF_FLOAT = 4
 BACKWARD = 3  # forward passes that a forward and a backward pass cost
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
-KEPT = "replication.measures.kept"
+KEPT = "replication.measures.resume"
 COUNTED = Path("configs") / "costs.csv"
 COUNTED_SCALES = ("full", "workstation")
 NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # of a model: they add nothing to it
@@ -306,7 +306,8 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
     """Count a recipe's model on the meta device."""
     import torch
 
-    from replication.measures import architecture, flops
+    from replication.measures import flops
+    from replication.measures import parameters as architecture
 
     builder = builder_of(recipe)
     given: list[Any] = []

@@ -11,9 +11,9 @@ from typing import Any
 from rich.filesize import decimal as size
 from snakemake_executor_plugin_slurm.partitions import Partition
 
-from replication.cluster.partitions import PARTITIONS, PROFILE, longest, read_partitions
+from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, read_partitions
 from replication.config.schema import read_mapping
-from replication.machine import usable_cores
+from replication.cpu_limits import usable_cores
 from replication.plan.catalog import Catalog
 from replication.pricing.cost import (
     ZERO,
@@ -24,7 +24,7 @@ from replication.pricing.cost import (
     kept_bytes,
     training_images,
 )
-from replication.records.graph import Artifact, Measurement, Run, by_recipe
+from replication.records.specs import Artifact, Measurement, Run, by_recipe
 from replication.report.progress import (
     STATES,
     DatasetNeed,

@@ -37,11 +37,9 @@ from replication.claims.repetition import (
     trainings_beyond,
 )
 from replication.plan.catalog import Catalog
-from replication.records.graph import Artifact, Cell
 from replication.records.nodes import RenderingNode
-from replication.report.gather import cells_of
-from replication.report.progress import is_rendered
-from replication.report.results import (
+from replication.records.specs import Artifact, Cell
+from replication.report.ledger import (
     RECORDS,
     altered_publications,
     changed_since_commit,
@@ -51,6 +49,8 @@ from replication.report.results import (
     read_published,
     rendering_fault,
 )
+from replication.report.progress import is_rendered
+from replication.report.results import cells_of
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError
 

@@ -26,13 +26,11 @@ from replication.claims.comparison import as_measured, read_cells
 from replication.config.settings import load_settings
 from replication.plan.catalog import Catalog
 from replication.publishing.quoted_numbers import changed_documents
-from replication.records.graph import Run
 from replication.records.nodes import RenderingNode, TrainingNode, report_files
-from replication.records.record import Fault, Ledger, Record
-from replication.report.gather import Results, results_of
-from replication.report.page import write_summary
-from replication.report.progress import is_rendered
-from replication.report.results import (
+from replication.records.records import Fault, Ledger, Record
+from replication.records.specs import Run
+from replication.report.html_report import write_summary
+from replication.report.ledger import (
     LOGS,
     RECORDS,
     altered_publications,
@@ -45,6 +43,8 @@ from replication.report.results import (
     read_published,
     rendering_fault,
 )
+from replication.report.progress import is_rendered
+from replication.report.results import Results, results_of
 from replication.report.tables import render
 from replication.training.log_tables import DIGITS, logs_of
 from vitrail.commands import count, say

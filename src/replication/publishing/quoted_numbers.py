@@ -25,7 +25,7 @@ from typing import Any, get_args
 import pandas as pd
 
 from replication.claims.comparison import Verdict, read_cells
-from replication.records.graph import parse_target
+from replication.records.specs import parse_target
 from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(

@@ -3,7 +3,7 @@
 The rules take inputs and resources from it, and the work reads nothing else: it is repeated from
 its node alone, whatever the YAML has come to say since; the report alone reads the checkout again,
 and its node has the digest of what it must find there. When it is done, the same node with its
-outcome is the record of the result (`replication.records.record`).
+outcome is the record of the result (`replication.records.records`).
 
 `identity` is the digest of what decides the result (not where the data lie, or how many workers
 read them), and where it changes the node is due again. It is computed from the node's own fields
@@ -22,7 +22,7 @@ from pydantic import NonNegativeInt
 from replication.config.recipe import short_hash
 from replication.config.schema import Strict, parse
 from replication.config.settings import Resources, TrainingOptions
-from replication.records.graph import Artifact, Measurement, Run
+from replication.records.specs import Artifact, Measurement, Run
 from vitrail.errors import VitrailError
 from vitrail.files import atomic_path
 
@@ -123,7 +123,7 @@ class TrainingNode(Node):
         """Recipe, steps, datasets and seed.
 
         Not the code: no training is repeated because code has changed. Which code has trained a run
-        is told by its record (`replication.records.record`).
+        is told by its record (`replication.records.records`).
         """
         run = self.run
         return {

@@ -1,7 +1,7 @@
-"""Tables and figures from measurements: what was measured beside what was printed.
+"""Tables, figures and the report of a scale, from measurements.
 
-`comparison` judges each cell, `numbers` writes it as text, `tables` and the papers' own draw
-functions (in the style of `vitrail.style`) render them, `claims` tests a paper's statements on
-them, `report` gathers a scale's results and `page` writes them.
+`formatting` writes each number as text; `tables`, and the papers' own functions that draw (in the
+style of `vitrail.style`), render it. `results` gathers the results of a scale, `html_report` and
+`markdown_report` write its report. `replication.claims` judges numbers and claims before that.
 Nothing here knows a paper, and nothing here imports torch.
 """

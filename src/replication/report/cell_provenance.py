@@ -11,23 +11,23 @@ from typing import Any
 import pandas as pd
 
 from replication.claims.comparison import VERDICTS, as_measured, compare
-from replication.cluster.exit_status import written_out
+from replication.cluster.failures import written_out
 from replication.config.claims import EVERY_ROW, Claim
 from replication.config.paper import Labelled
 from replication.plan.catalog import Catalog
-from replication.records.graph import Artifact, Cell
 from replication.records.nodes import AnyNode, MeasurementNode, TrainingNode
-from replication.records.record import AGAIN, Record, read_sound
+from replication.records.records import AGAIN, Record, read_sound
+from replication.records.specs import Artifact, Cell
 from replication.report.formatting import entry_of, format_interval, short_commit
-from replication.report.print_recipe import DEFAULT, line_of_yaml, places
-from replication.report.print_table import with_unit
-from replication.report.results import (
+from replication.report.ledger import (
     claims_of_paper,
     ledger_of,
     published_artifact,
     published_folder,
     read_published,
 )
+from replication.report.print_recipe import DEFAULT, line_of_yaml, places
+from replication.report.print_table import with_unit
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import duration

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from replication.claims.comparison import YES_NO, decimals_of
-from replication.claims.rounding import decimals_by, format_number
+from replication.claims.decimals import decimals_by, format_number
 
 if TYPE_CHECKING:
     from replication.config.paper import Printed, ShownColumn
-    from replication.records.graph import Artifact, Cell
+    from replication.records.specs import Artifact, Cell
 
 NOT_RUN = "—"
 REFUSED = "n/a"

@@ -9,10 +9,10 @@ import pandas as pd
 
 from replication.claims.comparison import YES_NO
 from replication.plan.catalog import Catalog
-from replication.records.graph import Artifact, Cell, Measurement, Run, by_recipe
+from replication.records.specs import Artifact, Cell, Measurement, Run, by_recipe
 from replication.report.formatting import Entry, table_of
-from replication.report.gather import cells_of
-from replication.report.results import published_folder
+from replication.report.ledger import published_folder
+from replication.report.results import cells_of
 from vitrail.commands import heading, say, table
 
 NUMBERS = ("measured", "printed")

@@ -16,7 +16,7 @@ from replication.config.datasets import DatasetInfo, find
 from replication.config.weights import REGISTRY, PublishedWeights, load_weights_registry
 from replication.datasets.verify import verify
 from replication.plan.catalog import Catalog
-from replication.records.graph import Artifact, Run
+from replication.records.specs import Artifact, Run
 from vitrail.errors import VitrailError
 
 State = Literal["done", "resumable", "missing"]

@@ -1,187 +1,243 @@
-"""Results as the commands read them: the ledger of a scale, its claims, and what is published.
-
-The published folder has the rendered files and, for each paper, ``nodes.jsonl``: the records that
-these files rest on. So every published table can be rendered again where nothing was trained.
-"""
+"""The results of a scale, gathered in one pass for its report."""
 
 from __future__ import annotations
 
-import json
-import shlex
-import tempfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
-from replication.claims.comparison import as_measured
-from replication.claims.judge import evaluate
-from replication.plan.catalog import Catalog, Paper
-from replication.plan.code_digest import training_code
-from replication.records.graph import Artifact, Run, by_recipe
-from replication.records.nodes import AnyNode, RenderingNode
-from replication.records.record import Fault, Ledger, Record, parse_record, read_record, trained_by
-from replication.report.gather import cells_of, started_of
-from replication.report.tables import read_measured, render
-from vitrail.errors import VitrailError
-from vitrail.provenance import uncommitted
+from replication.claims.comparison import COLUMNS, read_cells
+from replication.claims.judge import COLUMNS as CLAIM_COLUMNS
+from replication.claims.judge import STATUSES, WORST_FIRST, evaluate
+from replication.config.claims import KINDS
+from replication.records.nodes import TrainingNode
+from replication.records.records import Record, read_record
+from replication.report.formatting import Table, short_commit, table_of
+from vitrail.provenance import duration
 
-RECORDS = "nodes.jsonl"
-LOGS = "training_logs.csv"  # the file of a paper's published training logs
+if TYPE_CHECKING:
+    from replication.records.specs import Artifact, Report, ReportedPaper
 
 
-def ledger_of(catalog: Catalog) -> Ledger:
-    """The records of a scale beside its plan."""
-
-    def planned(output: Path) -> AnyNode | None:
-        return catalog.node(output) if output in catalog.records else None
-
-    return Ledger(planned)
+MODELS = [
+    *("paper", "recipe_hash", "searched", "once", "twice", "chance", "images", "rates", "floors"),
+]
 
 
-def published_folder(catalog: Catalog) -> Path:
-    """Where the committed results of the catalogue's scale lie.
+@dataclass
+class Cost:
+    """What runs and measurements took, in seconds of one device by its name.
 
-    The former folder, which a publication killed between its two renames leaves, is put back.
+    `counted` are runs and measurements, `silent` those of them that do not say their time.
     """
-    folder = catalog.root / "results" / "published" / catalog.scale.name
-    left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
-    if left and not folder.exists():
-        left[-1].rename(folder)
-    return folder
+
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    counted: int = 0
+    silent: int = 0
 
 
-def published_papers(catalog: Catalog) -> list[str]:
-    """Return the names of the papers that have published results at the catalogue's scale."""
-    folder = published_folder(catalog)
-    return [name for name in catalog.papers if any((folder / name).glob("*.csv"))]
+@dataclass(frozen=True)
+class ArtifactResults:
+    """A table or figure, its numbers, how many cells have each verdict, and its files by suffix.
 
-
-def claims_of(
-    catalog: Catalog, folder: Path, record: Callable[[Path], Record | None] = read_record
-) -> pd.DataFrame:
-    """Every paper's claims, judged on the results of one folder; their ids begin with the paper.
-
-    `record` is as of `claims_of_paper`.
+    One that is not built has no file.
     """
-    judged = []
-    for paper in catalog.papers.values():
-        claims = claims_of_paper(catalog, paper, folder, record)
-        judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
-    return pd.concat(judged, ignore_index=True)
+
+    about: Artifact
+    table: Table
+    verdicts: Counter[str]
+    files: Mapping[str, Path]
+
+    @property
+    def picture(self) -> Path | None:
+        """The drawing of a figure that is built."""
+        return self.files.get(".svg")
 
 
-def claims_of_paper(
-    catalog: Catalog,
-    paper: Paper,
+@dataclass(frozen=True)
+class PaperResults:
+    """A paper with its artifacts and its judged claims, and how many of a kind have each status.
+
+    `statuses` is what `count_evidence` gives.
+    """
+
+    about: ReportedPaper
+    artifacts: Sequence[ArtifactResults]
+    claims: Sequence[Mapping[str, Any]]
+    statuses: Mapping[str, Counter[str]]
+
+    @property
+    def verdicts(self) -> Counter[str]:
+        """How many of its cells have each verdict."""
+        return sum((artifact.verdicts for artifact in self.artifacts), Counter())
+
+
+@dataclass(frozen=True)
+class Results:
+    """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
+
+    report: Report
+    papers: Sequence[PaperResults]
+    cost: Cost
+    circumstances: Mapping[str, str]
+
+    @property
+    def claims(self) -> pd.DataFrame:
+        """The judged claims of all papers, with the paper's name in a column before them."""
+        rows = [
+            {"paper": paper.about.name, **claim} for paper in self.papers for claim in paper.claims
+        ]
+        return pd.DataFrame(rows, columns=["paper", *CLAIM_COLUMNS])
+
+    @property
+    def models(self) -> pd.DataFrame:
+        """What the searches on held-out images found of the models of recipes, percent.
+
+        Without a row a recipe was not searched; a paper without searches has none.
+        """
+        rows = [
+            {
+                "paper": paper.about.name,
+                "recipe_hash": digest,
+                **result.model_dump(exclude={"rates", "baselines"}),
+                "rates": " ".join(f"{rate:g}:{mean:.6g}" for rate, mean in result.rates.items()),
+                "floors": " ".join(
+                    f"{rule}:{score:.6g}" for rule, score in result.baselines.items()
+                ),
+            }
+            for paper in self.papers
+            for digest, result in (paper.about.tuning_results or {}).items()
+        ]
+        return pd.DataFrame(rows, columns=MODELS)
+
+
+def results_of(
+    report: Report,
+    artifacts: Iterable[Artifact],
     folder: Path,
     record: Callable[[Path], Record | None] = read_record,
-) -> pd.DataFrame:
-    """A paper's claims, judged on the results of one folder; `record` reads one that is made."""
-    tables = {name: cells_of(artifact, folder) for name, artifact in paper.artifacts.items()}
-    started = {}
-    if (times := paper.registered) is not None:
-        runs = catalog.runs_of(*paper.artifacts.values())
-        started = started_of((run.record for run in runs), record)
-    return evaluate(paper.claims, tables, paper.artifacts, paper.tuning_results, times, started)
+) -> Results:
+    """Read the results of artifacts from a results folder.
 
-
-def altered_files(node: RenderingNode) -> list[Path]:
-    """The rendered files of an artifact that its measurements, rendered again, do not give."""
-    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-        again = render(node.artifact, Path(temporary), read_measured(node.artifact))
-        pairs = zip(node.files, again, strict=True)
-        return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
-
-
-def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
-    """What is wrong with a rendering: with a record that it rests on, or else with its files."""
-    fault = ledger.fault(node.output)
-    if fault is None and (altered := altered_files(node)):
-        fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
-    return fault
-
-
-def older_runs(runs: Iterable[Run]) -> list[str]:
-    """The runs that other code has trained than is here: no training is repeated for that.
-
-    Those of one recipe are named once, by their folder below the runs' root.
-    """
-    found = []
-    for first, *others in by_recipe(runs):
-        code = training_code(first.recipe, first.dataset).digest
-        if {trained_by(run) for run in (first, *others)} - {None, code}:
-            found.append(f"{first.paper}/{first.home.name}")
-    return found
-
-
-def read_published(folder: Path) -> dict[Path, Record]:
-    """Read the published records, by the paths that they had.
+    `record` gives the records that tell what the artifacts cost, by their paths.
 
     Raises:
-        VitrailError: one is missing, damaged or was changed by hand.
+        VitrailError: a file of results or the record of a training or a measurement is damaged.
     """
-    records = {}
-    for path in sorted(folder.glob(f"*/{RECORDS}")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                content = json.loads(line)
-            except ValueError as error:
-                raise VitrailError(
-                    f"cannot read {path}, line {number} ({error}); restore it with git checkout"
-                ) from None
-            remedy = (
-                "restore it with git checkout, or where another version of the program wrote it, "
-                f"publish again: vitrail publish --scale {path.parents[1].name} --prune"
-            )
-            record = parse_record(content, f"{path}, line {number}", remedy)
-            records[record.node.output] = record
-    return records
+    known: dict[str, dict[str, Artifact]] = {paper.name: {} for paper in report.papers}
+    for artifact in artifacts:
+        known[artifact.paper][artifact.name] = artifact
+    started = started_of(report.trainings, record)
+    papers = []
+    tables: list[pd.DataFrame] = []
+    for paper in report.papers:
+        own = known[paper.name]
+        cells = {name: cells_of(artifact, folder) for name, artifact in own.items()}
+        claims = evaluate(paper.claims, cells, own, paper.tuning_results, paper.registered, started)
+        shown = [_artifact(own[name], cells[name], folder) for name in own]
+        judged = [{str(name): claim[name] for name in claim} for claim in claims.to_dict("records")]
+        papers.append(PaperResults(paper, shown, judged, count_evidence(claims)))
+        tables += cells.values()
+    measured = (
+        path for own in known.values() for artifact in own.values() for path in artifact.records
+    )
+    cost = cost_of(dict.fromkeys((*report.trainings, *measured)), record)
+    return Results(report, papers, cost, _circumstances(tables, cost))
 
 
-def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact:
-    """An artifact as it is published, or else as it is planned now."""
-    nodes = (record.node for record in records)
-    made = (node.artifact for node in nodes if isinstance(node, RenderingNode))
-    return next((artifact for artifact in made if artifact.target == planned.target), planned)
+def cells_of(artifact: Artifact, folder: Path) -> pd.DataFrame:
+    """The tidy cells of an artifact in a results folder; none where it is not built."""
+    path = folder / artifact.paper / f"{artifact.name}.csv"
+    return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
-def as_lines(records: Iterable[Record]) -> str:
-    """Write records as `read_published` reads them, a line each."""
-    lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
-    return "".join(f"{line}\n" for line in lines)
+def count_evidence(claims: pd.DataFrame) -> dict[str, Counter[str]]:
+    """Count the claims of each kind by status, those on the same numbers once, by the worst one."""
+    return {kind: _count(claims[claims["kind"] == kind]) for kind in KINDS}
 
 
-def changed_since_commit(folder: Path) -> Iterator[str]:
-    """The published files that are not as the last commit has them, where git can tell."""
-    aside = shlex.join(["git", "stash", "push", "--include-untracked", "--", str(folder)])
-    for name in uncommitted(folder):
-        yield f"{name} is not as it was committed; commit it, or set it aside with {aside}"
+def _count(claims: pd.DataFrame) -> Counter[str]:
+    judged = claims["evidence"].notna()
+    ranked = claims[judged].sort_values(
+        "status", key=lambda status: status.map(WORST_FIRST.index), kind="stable"
+    )
+    distinct = ranked.drop_duplicates("evidence")["status"]
+    found = Counter([*distinct, *claims[~judged]["status"]])
+    return Counter({status: found[status] for status in STATUSES if found[status]})
 
 
-def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:
-    """The published files that the published records, rendered again, do not give."""
-    known = set()
-    for name, content in _given_by(records):
-        path = folder / name
-        known.add(path)
-        if not path.is_file():
-            yield f"{path} is gone; restore it with git checkout"
-        elif path.read_bytes() != content:
-            yield f"{path} is not what the published records give; restore it with git"
-    for path in sorted(folder.glob("*/*.*")):
-        if path not in known and path.name not in (RECORDS, LOGS):
-            yield f"{path} rests on no published record; remove it"
+def count_papers(papers: Iterable[PaperResults]) -> dict[str, Counter[str]]:
+    """Add up what `count_evidence` counted of several papers."""
+    papers = [*papers]
+    return {kind: sum((paper.statuses[kind] for paper in papers), Counter()) for kind in KINDS}
 
 
-def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
-    """The files that records give: rendered tables and figures."""
-    for record in records.values():
-        node = record.node
-        if not isinstance(node, RenderingNode):
+def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
+    """What `count_evidence` counted, in words: the empirical effects first."""
+    of_kinds = (
+        f"{kind} {', '.join(f'{number} {status}' for status, number in statuses.items())}"
+        for kind, statuses in counts.items()
+        if statuses
+    )
+    return "; ".join(of_kinds) or "none"
+
+
+def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:
+    """Add up the device time that finished trainings and measurements give in their records.
+
+    Raises:
+        VitrailError: a record is damaged.
+    """
+    cost = Cost()
+    for path in paths:
+        if (found := record(path)) is None:
             continue
-        shown = [path for path in node.artifact.records if path in records]
-        measured = {path: as_measured(records[path], path) for path in shown}
-        with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-            for file in render(node.artifact, Path(temporary), measured):
-                yield f"{node.paper}/{file.name}", file.read_bytes()
+        facts = found.facts or {}
+        cost.counted += 1
+        if "wall_seconds" in facts:  # each process had a device of its own
+            cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+        else:
+            cost.silent += 1
+    return cost
+
+
+def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
+    """When the first seed of each recipe began to be trained, by the recipe's hash; "" if unknown.
+
+    Raises:
+        VitrailError: a record is damaged.
+    """
+    started: dict[str, str] = {}
+    for path in paths:
+        if (found := record(path)) is None or not isinstance(found.node, TrainingNode):
+            continue
+        began, digest = str(found.outcome["facts"].get("started", "")), found.node.run.recipe.hash
+        started[digest] = min(began, started.get(digest, began))
+    return started
+
+
+def _artifact(artifact: Artifact, cells: pd.DataFrame, folder: Path) -> ArtifactResults:
+    files = artifact.files_in(folder / artifact.paper)
+    built = {file.suffix: file for file in files if file.is_file()}
+    return ArtifactResults(artifact, table_of(artifact, cells), Counter(cells["verdict"]), built)
+
+
+def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:
+    """Devices, datasets, commits, seeds and compute, by what they are."""
+    if not tables:
+        return {}
+    run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
+    silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
+    each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
+    facts = {
+        **each,
+        "commit": [short_commit(commit) for commit in each["commit"]],
+        "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
+        "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
+        "runs and measurements": [f"{cost.counted}{silent}"],
+    }
+    return {name: ", ".join(found) for name, found in facts.items() if found}

@@ -9,7 +9,7 @@ from __future__ import annotations
 from markupsafe import Markup
 
 from replication.report.formatting import Table
-from replication.report.page import WEB, page_templates
+from replication.report.html_report import WEB, page_templates
 
 
 def as_sortable(table: Table, home: str) -> str:

@@ -24,7 +24,7 @@ from vitrail.files import write_atomically
 
 if TYPE_CHECKING:
     from replication.config.paper import ShownColumn
-    from replication.records.graph import Artifact
+    from replication.records.specs import Artifact
 
 PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
 

@@ -1,9 +1,10 @@
 """One training engine for every paper, on timm's parts and torch's DDP.
 
-To read it in order: `recipes` (the fields of each kind of training), `engine` (what trains a
-recipe), `loop` (a run from start to end), `step` (one optimiser step), `objective` (a paper's own
-loss under the same loop), `optimizer`, `model`, `vitrail.seeding` (why no generator's state is ever
-saved), `team`, then what a long run needs: `run_folder`, `checkpoint`, `journal`, `weights`.
+To read it in order: `replication.config.recipes` (the fields of each kind of training), `dispatch`
+(which module trains a recipe), `loop` (a run from start to end), `step` (one optimizer step),
+`optimizer`, `validation`, `custom_training` (a paper's own loss under the same loop),
+`distributed` (the processes of one training), then what a long run needs: `run_folder`,
+`checkpoint`, `training_log`, `weights`. `vitrail.seeding` says why no generator's state is saved.
 Importing this package imports none of them.
 """
 

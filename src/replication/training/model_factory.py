@@ -13,8 +13,8 @@ from torch import nn
 
 from replication.config.functions import HUBS
 from vitrail.errors import VitrailError, first_line, require_known
+from vitrail.model_names import require_model
 from vitrail.provenance import require_gpu_build
-from vitrail.registry import require_model
 from vitrail.weights_file import read_weights, require_as_noted
 
 if TYPE_CHECKING:

@@ -32,18 +32,18 @@ from replication.config.recipe import short_hash
 from replication.config.schema import as_yaml
 from replication.datasets.verify import check_layout
 from replication.plan.code_digest import training_code
-from replication.records.graph import WEIGHTS, record_of
+from replication.records.specs import WEIGHTS, record_of
 from replication.training.checkpoint import Checkpoints
-from replication.training.hub import model_card
-from replication.training.model import save_weights, weights_owner
+from replication.training.model_card import model_card
+from replication.training.weights import save_weights, weights_owner
 from vitrail.errors import VitrailError
 from vitrail.files import Locked, atomic_path, clear_temporaries, lock, sha256, write_atomically
 from vitrail.provenance import peak_memory_bytes, provenance
 
 if TYPE_CHECKING:
     from replication.config.recipe_types import AnyRecipe
+    from replication.training.dispatch import TrainingRun
     from replication.training.distributed import Team
-    from replication.training.engine import TrainingRun
 
 
 FINISHED = "finished.json"

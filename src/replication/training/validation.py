@@ -21,7 +21,7 @@ from vitrail.measures.accuracy import hits
 from vitrail.measures.loading import eval_loader
 
 if TYPE_CHECKING:
-    from replication.training.engine import TrainingRun
+    from replication.training.dispatch import TrainingRun
 
 
 def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bool:

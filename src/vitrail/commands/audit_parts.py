@@ -43,9 +43,9 @@ from vitrail.measures.loading import eval_loader, evaluation_view
 from vitrail.measures.outputs import device_of, logits_of, out_of_memory
 from vitrail.measures.position_shap.sweep import PERMUTATIONS, position_shap
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.rotation import EQUAL_RTOL, eight_views
+from vitrail.octic.rotated_accuracy import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
-from vitrail.variance.sizes import right_at_size
+from vitrail.variance.resolution_accuracy import right_at_size
 
 SHIFTS = 16  # among these the worst is sought
 TURNS = {

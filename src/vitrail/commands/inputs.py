@@ -28,7 +28,7 @@ from vitrail.image_files import UNREAD, is_image, is_turned, read_image, visible
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import require_classes
 from vitrail.measures.position_shap.shapley import UNKNOWN
-from vitrail.registry import require_model
+from vitrail.model_names import require_model
 from vitrail.weights_file import OWN, find_weights
 
 MOST_TOLD = 12  # of the labels, to check their order

@@ -15,9 +15,9 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
+from vitrail.shift.error_bounds import gamma, places_error, settled_margin
 from vitrail.shift.features import default_cfgs_of
 from vitrail.shift.polyphase import break_ties, strongest, tie_break_scores, token_norms, wide
-from vitrail.shift.rounding import gamma, places_error, settled_margin
 from vitrail.shift.torus import roll_image
 
 
@@ -55,7 +55,7 @@ def canonical(images: Tensor) -> Tensor:
 
 
 class Canonical(nn.Module):
-    """`canonical`, as a module that `vitrail.measures.margins` can watch."""
+    """`canonical`, as a module that `vitrail.measures.selection_margins` can watch."""
 
     def forward(self, images: Tensor) -> Tensor:
         """Roll each of ``(B, C, H, W)`` to its origin."""

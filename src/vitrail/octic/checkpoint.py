@@ -15,10 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.octic.embeddings import OcticPatchEmbed
 from vitrail.octic.group import isotypic
 from vitrail.octic.invariants import Canonisation, MaxFiltering
 from vitrail.octic.layers import OcticBlock, OcticLayerNorm
-from vitrail.octic.quarters import OcticPatchEmbed
 
 _LINES = ("A1", "A2", "B1", "B2")
 # Planes of tokens that stay zero, and the group's two generators.

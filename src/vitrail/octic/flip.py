@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import require_known
+from vitrail.octic.embeddings import SteerablePatchEmbed, SteerablePositionEmbedding
 from vitrail.octic.invariants import Invariant
 from vitrail.octic.layers import (
     SteerableAttention,
@@ -24,7 +25,6 @@ from vitrail.octic.layers import (
     channels_of_plane,
     pad_to_a1,
 )
-from vitrail.octic.quarters import SteerablePatchEmbed, SteerablePositionEmbedding
 from vitrail.octic.shapes import CFG, TRAINED, build
 from vitrail.octic.vit import SteerableVisionTransformer, checkpoint_filter_fn
 

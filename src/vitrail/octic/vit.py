@@ -30,11 +30,7 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError, require_known
 from vitrail.intermediates import Intermediates
 from vitrail.octic.checkpoint import load_published
-from vitrail.octic.fast import FastBlock
-from vitrail.octic.group import to_channels
-from vitrail.octic.invariants import INVARIANTS, Invariant
-from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, pad_to_a1
-from vitrail.octic.quarters import (
+from vitrail.octic.embeddings import (
     TOKEN_STD,
     ArbitraryPatchEmbed,
     OcticPatchEmbed,
@@ -43,6 +39,10 @@ from vitrail.octic.quarters import (
     SteerablePositionEmbedding,
     require_even,
 )
+from vitrail.octic.fast_block import FastBlock
+from vitrail.octic.group import to_channels
+from vitrail.octic.invariants import INVARIANTS, Invariant
+from vitrail.octic.layers import NormConvention, OcticLayerNorm, SteerableBlock, pad_to_a1
 from vitrail.octic.shapes import CFG, TRAINED, WIDEST, build
 
 # Each is one node of a graph that `torch.fx` traces, as its forward depends on values of features.

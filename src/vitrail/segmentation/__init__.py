@@ -19,7 +19,9 @@ import vitrail.models  # noqa: F401
 # mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
-    from vitrail.segmentation import adaptive, backbones, heads, vit
+    from vitrail.segmentation import adaptive_backbones as adaptive
+    from vitrail.segmentation import adaptive_heads as heads
+    from vitrail.segmentation import backbones, vit
 
 from mmengine.config import utils
 

@@ -21,10 +21,10 @@ import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrail.shift.correlation import prepare_correlation
+from vitrail.shift.autocorrelation import prepare_correlation
 from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
 from vitrail.shift.features import build
-from vitrail.shift.grids import (
+from vitrail.shift.grid_selection import (
     Adaptive,
     FirstGrid,
     Selection,

@@ -40,9 +40,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
-from vitrail.shift.correlation import prepare_correlation
+from vitrail.shift.autocorrelation import prepare_correlation
 from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
-from vitrail.shift.grids import (
+from vitrail.shift.grid_selection import (
     Adaptive,
     FirstGrid,
     Selection,

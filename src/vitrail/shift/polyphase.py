@@ -46,9 +46,9 @@ It has to exceed what rounding changes, and each pair of grids that it makes equ
 ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
 at most. Two scores whose gap is this part but for rounding are equal or not as rounding decides,
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
-(`vitrail.shift.rounding`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at most 8
-have a choice that the tolerance touches, whatever the model and the selection; none has two equal
-scores (`replication.papers.shift.photographs`, table ``shift_photographs``).
+(`vitrail.shift.error_bounds`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
+most 8 have a choice that the tolerance touches, whatever the model and the selection; none has two
+equal scores (`replication.papers.shift.photo_statistics`, table ``shift_photographs``).
 """
 FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""

@@ -40,10 +40,10 @@ from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
+from vitrail.shift.autocorrelation import prepare_correlation
 from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
-from vitrail.shift.correlation import prepare_correlation
 from vitrail.shift.features import StageModel, require_size
-from vitrail.shift.grids import (
+from vitrail.shift.grid_selection import (
     MERGED,
     Adaptive,
     FirstGrid,

@@ -6,8 +6,8 @@ are upsampled around the borders, as `F.interpolate(align_corners=False)`, and t
 
     (offset of the source - offset of the target) / stride of the target.
 
-So unpooling commutes with circular shifts. `replication.papers.shift.appendix` has the encoder and
-decoder of Sec. A2.2, which leaves zeros between the features instead.
+So unpooling commutes with circular shifts. `replication.papers.shift.code_examples` has the encoder
+and decoder of Sec. A2.2, which leaves zeros between the features instead.
 """
 
 from __future__ import annotations

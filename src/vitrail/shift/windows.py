@@ -16,6 +16,7 @@ from timm.models import register_notrace_module
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
+from vitrail.shift.error_bounds import gamma, margin, places_error, settled_margin
 from vitrail.shift.polyphase import (
     FIXED_POINT,
     break_ties,
@@ -27,7 +28,6 @@ from vitrail.shift.polyphase import (
     tie_break_scores,
     token_norms,
 )
-from vitrail.shift.rounding import gamma, margin, places_error, settled_margin
 from vitrail.shift.torus import Size
 
 
@@ -126,7 +126,7 @@ def _anchors(scores: Tensor, places: Tensor) -> Tensor:
 
 @register_notrace_module
 class WindowChoice(nn.Module):
-    """`window_offsets`, as a module that `vitrail.measures.margins` can watch."""
+    """`window_offsets`, as a module that `vitrail.measures.selection_margins` can watch."""
 
     def forward(
         self,

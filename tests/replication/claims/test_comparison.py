@@ -19,7 +19,7 @@ from replication.claims.comparison import (
     tolerance,
 )
 from replication.records.nodes import RenderingNode
-from replication.records.record import complete
+from replication.records.records import complete
 from vitrail.errors import REFUSED, VitrailError
 from vitrail.files import sha256
 

@@ -11,7 +11,7 @@ from replication.claims.comparison import compare, read_cells
 from replication.claims.judge import Side, adjusted, evaluate, uncertainty
 from replication.config.claims import Claim
 from replication.config.tuning import TuningResult
-from replication.measures.scores import pack, unpack
+from replication.measures.packed_scores import pack, unpack
 from vitrail.errors import VitrailError
 
 CLAIM = {

@@ -10,8 +10,8 @@ from replication.claims.comparison import COLUMNS
 from replication.config.schema import as_yaml, read_yaml
 from replication.plan.catalog import load_catalog
 from replication.publishing.publish import fault_of_commit, replace_folder
-from replication.records.record import complete, digest_once
-from replication.report.results import RECORDS, as_lines, ledger_of, published_folder
+from replication.records.records import complete, digest_once
+from replication.report.ledger import RECORDS, as_lines, ledger_of, published_folder
 from replication.report.tables import read_measured, render
 from tests import repository
 from tests.conftest import copy_configs_without_papers
@@ -57,7 +57,7 @@ SMALL = {
 ARTIFACTS = {
     "measures": {
         "accuracy": {"function": "replication.measures.accuracy:accuracy", "on": "run"},
-        "facts": {"function": "replication.measures.architecture:count"},
+        "facts": {"function": "replication.measures.parameters:count"},
     },
     "artifacts": {
         "table1": {

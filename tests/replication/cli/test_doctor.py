@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from replication.cli.doctor import slurm, version_differences
-from replication.cluster.partitions import PARTITIONS
+from replication.cluster.partition_file import PARTITIONS
 from replication.config.datasets import load_registry
 from replication.config.schema import as_yaml, read_yaml
 from replication.datasets.miniature import write_miniature

@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from replication.cluster.partitions import PARTITIONS, PROFILE
+from replication.cluster.partition_file import PARTITIONS, PROFILE
 from replication.plan.catalog import load_catalog
 from replication.pricing.cost import (
     Costs,

@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 
 from replication.publishing import publish as command
-from replication.records.record import digest_once
+from replication.records.records import digest_once
 from vitrail import provenance
 from vitrail.files import sha256
 

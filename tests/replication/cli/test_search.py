@@ -9,7 +9,7 @@ from replication.cli import search
 from replication.config.schema import as_yaml, read_yaml
 from replication.config.tuning import BASELINE, read_found
 from replication.plan.catalog import load_catalog
-from replication.records.record import complete
+from replication.records.records import complete
 from vitrail.files import sha256
 
 SEARCHES = [{"rates": [1e-3, 1e-2, 3e-2], "of": {"plain": "plain"}}]

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from replication.config.schema import as_yaml, read_yaml
-from replication.report.results import published_folder
+from replication.report.ledger import published_folder
 
 
 def test_a_cell_is_a_line_with_its_measured_and_printed_value_and_verdict(vitrail, write_results):

@@ -9,8 +9,8 @@ import yaml
 
 from replication.config.schema import as_yaml
 from replication.plan.catalog import load_catalog
-from replication.records.record import digest_once
-from replication.report.results import RECORDS, published_folder
+from replication.records.records import digest_once
+from replication.report.ledger import RECORDS, published_folder
 from tests.replication.cli.conftest import NUMBERS
 
 

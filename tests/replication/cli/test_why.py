@@ -6,8 +6,8 @@ import pytest
 
 from replication.claims.comparison import read_cells
 from replication.config.schema import as_yaml, read_yaml
-from replication.records.record import read_record
-from replication.report.results import RECORDS, as_lines, published_folder, read_published
+from replication.records.records import read_record
+from replication.report.ledger import RECORDS, as_lines, published_folder, read_published
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
 SMALL = ["--scale", "small"]

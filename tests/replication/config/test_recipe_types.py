@@ -101,5 +101,5 @@ def test_no_number_depends_on_the_modules_of_fields():
     """They decide by the values that the recipe's hash holds: a new field makes nothing due."""
     assert not any(counts(kind.__module__) for kind in KINDS.values())
     assert not counts("replication.papers.template.recipe")
-    assert counts("replication.training.objective")
-    assert counts("replication.counting")
+    assert counts("replication.training.custom_training")
+    assert counts("replication.epoch_length")

@@ -9,7 +9,7 @@ from PIL import Image, PngImagePlugin
 from replication.datasets.folders import BLOOD, square_around
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
-from replication.images.decoding import read_mask
+from replication.images.masks import read_mask
 from replication.images.opening import build
 from vitrail.errors import VitrailError
 from vitrail.image_files import read_image

@@ -5,7 +5,7 @@ import pytest
 
 from replication.datasets import scenes
 from replication.datasets.arrays import Digits
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 from replication.images.opening import SPLITS, build
 
 

@@ -14,7 +14,7 @@ from replication.datasets.fetch import fetch
 from replication.datasets.miniature import write_miniature
 from replication.datasets.segmentation import MaskedImages
 from replication.datasets.verify import verify
-from replication.images.decoding import read_mask
+from replication.images.masks import read_mask
 from replication.images.opening import build
 from replication.training.segmentation.camvid import CamVidDataset
 from vitrail.errors import VitrailError

@@ -15,9 +15,9 @@ import pytest
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.settings import Resources
 from replication.jobs import fork_server
-from replication.records.graph import Measurement, Run
 from replication.records.nodes import MeasurementNode, TrainingNode
-from replication.records.record import read_record
+from replication.records.records import read_record
+from replication.records.specs import Measurement, Run
 from vitrail.files import Locked, lock
 
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")

@@ -12,13 +12,13 @@ from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 from replication.context import Context, Described, Trained
 from replication.jobs import measure as taking
 from replication.jobs.measure import subject, take
-from replication.measures.kept import kept_path
+from replication.measures.resume import kept_path
 from replication.plan.catalog import load_catalog
 from replication.plan.code_digest import Code, measurement_code
 from replication.records.nodes import read_node
-from replication.records.record import complete, read_record
-from replication.training.model import save_weights
+from replication.records.records import complete, read_record
 from replication.training.model_factory import build_model
+from replication.training.weights import save_weights
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 from vitrail.files import sha256

@@ -12,9 +12,9 @@ import torch
 from replication.config.schema import as_yaml, read_yaml
 from replication.jobs.run_weights import starting_weights
 from replication.plan.catalog import load_catalog
-from replication.records.record import complete, read_record
-from replication.training.model import save_weights
+from replication.records.records import complete, read_record
 from replication.training.model_factory import build_model
+from replication.training.weights import save_weights
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
 

@@ -6,7 +6,7 @@ from torch import nn
 
 from replication.images.opening import build
 from replication.measures.accuracy import accuracy
-from replication.measures.scores import unpack
+from replication.measures.packed_scores import unpack
 
 
 class Constant(nn.Module):

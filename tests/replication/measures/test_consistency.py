@@ -13,7 +13,7 @@ from replication.measures.consistency import (
     standard_consistency,
     worst_shift,
 )
-from replication.measures.validation import validation_batches
+from replication.measures.validation_split import validation_batches
 from vitrail.errors import VitrailError
 from vitrail.measures.shifts import circular_shift, zero_padded_shift
 

@@ -7,7 +7,6 @@ import torch
 from torch import nn
 
 from replication.context import Context
-from replication.measures.architecture import Architecture
 from replication.measures.live_tensors import (
     BLOCK,
     FusedAttention,
@@ -16,6 +15,7 @@ from replication.measures.live_tensors import (
     live_tensors,
 )
 from replication.measures.memory import MIB, run
+from replication.measures.parameters import Architecture
 
 NARROW = {"embed_dim": 64, "depth": 2, "num_heads": 2, "img_size": 64}
 VIT = {"name": "vit_small_patch16_224", "args": NARROW, "image_size": 64}

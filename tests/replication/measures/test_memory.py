@@ -10,8 +10,8 @@ from torch import nn
 
 from replication.context import Context
 from replication.measures import memory as module
-from replication.measures.architecture import Architecture
 from replication.measures.memory import MIB, memory, run
+from replication.measures.parameters import Architecture
 from vitrail.errors import VitrailError
 
 VIT = {"name": "vit_small_patch16_224", "args": {"img_size": 32}, "image_size": 32}

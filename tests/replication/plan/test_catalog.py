@@ -14,8 +14,8 @@ from replication.plan import catalog as module
 from replication.plan.catalog import load_catalog
 from replication.plan.code_digest import Code
 from replication.plan.module_digest import SOURCES, file_of
-from replication.records.graph import Run
-from replication.records.record import code_due, complete, trained_by
+from replication.records.records import code_due, complete, trained_by
+from replication.records.specs import Run
 from tests.conftest import ROOT, catalog_of
 from tests.repository import begin, git
 from vitrail import provenance

@@ -135,10 +135,10 @@ def test_what_counts_and_decides_no_number_draws_judges_fetches_or_is_a_command(
         *(f"replication.datasets.{name}" for name in ("download", "fetch", "miniature")),
         "replication.datasets.imagenet_val",
         "replication.training.log_tables",  # of commands
-        "replication.training.objective",  # of papers that bring a training of their own
+        "replication.training.custom_training",  # of papers that bring a training of their own
         "replication.datasets.published_weights",  # fetches published weights
         "vitrail.__main__",
-        "vitrail.extensions.harmonic_upernet",  # for users of the library
+        "vitrail.extensions.fourier_upernet",  # for users of the library
         "vitrail.segmentation.tools",
         "vitrail.style",  # of figures
     }
@@ -226,7 +226,7 @@ def test_every_registered_model_and_type_is_found_where_it_is_registered():
     assert len(ours) > 20
     for name in ours:
         assert known[name] == timm.model_entrypoint(name).__module__
-    assert known["AdaptiveSwin"] == "vitrail.segmentation.adaptive"
+    assert known["AdaptiveSwin"] == "vitrail.segmentation.adaptive_backbones"
 
 
 def test_a_model_of_a_hub_may_be_any_of_ours():

@@ -20,7 +20,7 @@ from replication.plan.catalog import load_catalog
 PLAN = """
 import json
 from replication.plan.catalog import load_catalog
-from replication.records.record import code_due
+from replication.records.records import code_due
 
 catalog = load_catalog()
 
@@ -209,7 +209,7 @@ MOVED = {
     "vitrail.position.vit": "vitrail.position.embedded",  # registers models
     "vitrail.errors": "vitrail.mistakes",  # does not count
     "replication.datasets.arrays": "replication.training.archives",  # opens datasets
-    "replication.training.run": "replication.training.epochs",  # trains
+    "replication.training.loop": "replication.training.epochs",  # trains
     "replication.report.formatting": "replication.report.formats",  # renders
 }
 RENAMED = {
@@ -360,16 +360,19 @@ def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
 LOOKING = {
     *(f"vitrail.measures.{name}" for name in ("accuracy", "consistency", "fractional")),
     "replication.measures.preprocessing",
-    *("replication.papers.octic.dinov2.probes", "replication.papers.octic.dinov2.patch_probes"),
+    *(
+        "replication.papers.octic.dinov2.image_probes",
+        "replication.papers.octic.dinov2.patch_probes",
+    ),
     *(
         "replication.papers.octic.rotation",
-        "vitrail.octic.views",
+        "vitrail.octic.group_averaging",
         "replication.papers.variance.measures",
     ),
     *(f"replication.papers.position.{name}" for name in ("features", "measures", "probe")),
     *(f"replication.papers.shift.{name}" for name in ("illustrations", "jumps", "position_limits")),
     # The transforms of a training are among its hyperparameters.
-    *("replication.measures.hyperparameters", "replication.papers.octic.dinov2.training_step"),
+    *("replication.measures.hyperparameters", "replication.papers.octic.dinov2.training_cost"),
 }
 """Measures that look at images through the library's views; mmseg's views are its own."""
 

@@ -22,8 +22,8 @@ from replication.pricing.cost import (
     training_images,
     write_counted,
 )
-from replication.records.record import complete, read_record
-from replication.report.results import RECORDS, as_lines, published_folder
+from replication.records.records import complete, read_record
+from replication.report.ledger import RECORDS, as_lines, published_folder
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 

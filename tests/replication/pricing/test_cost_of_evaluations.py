@@ -136,9 +136,7 @@ def test_what_has_no_rule_is_not_priced(root):
     here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
     measured = here.paper("octic").measurement("learned_filters", "d8-l")
-    silent = measured.model_copy(
-        update={"function": "replication.papers.octic.illustrations:cayley"}
-    )
+    silent = measured.model_copy(update={"function": "replication.papers.octic.figure_data:cayley"})
     assert evaluation_seconds(silent, costs) is None
 
 

@@ -7,8 +7,8 @@ import pytest
 from replication.config.schema import as_yaml, merge, read_yaml
 from replication.config.settings import TrainingOptions
 from replication.plan.catalog import load_catalog
-from replication.records.graph import parse_target, target_of
 from replication.records.nodes import parse_node, read_needs, read_node
+from replication.records.specs import parse_target, target_of
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 

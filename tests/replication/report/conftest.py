@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from replication.config.paper import Printed, ShownColumn
-from replication.records.graph import Artifact, Cell, Measurement
 from replication.records.nodes import MeasurementNode
+from replication.records.specs import Artifact, Cell, Measurement
 
 # Of more seeds than any test measures.
 RECORDS = tuple(Path(f"runs/paper/measurements/accuracy-seed{seed}.json") for seed in range(50))

@@ -3,7 +3,7 @@
 import pytest
 
 from replication.claims.comparison import compare, read_cells
-from replication.claims.rounding import format_number
+from replication.claims.decimals import format_number
 from replication.report.formatting import Entry, Number, table_of
 
 

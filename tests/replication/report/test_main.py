@@ -8,12 +8,12 @@ import pytest
 
 import vitrail
 from replication.config.schema import as_yaml, read_yaml
-from replication.measures.scores import pack
+from replication.measures.packed_scores import pack
 from replication.plan.catalog import load_catalog
 from replication.records.nodes import read_node
-from replication.records.record import complete, read_record
-from replication.report.gather import Cost, results_of
-from replication.report.page import as_markdown
+from replication.records.records import complete, read_record
+from replication.report.html_report import as_markdown
+from replication.report.results import Cost, results_of
 from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.files import sha256

@@ -12,7 +12,7 @@ import pytest
 from replication.claims.comparison import compare
 from replication.config.paper import ShownColumn
 from replication.report.formatting import table_of
-from replication.report.page import WEB
+from replication.report.html_report import WEB
 from replication.report.sortable import as_sortable
 from vitrail.errors import REFUSED
 

@@ -36,8 +36,8 @@ make_recipe, recipe, info = recipe_fixtures(ClassificationRecipe, BASE, "digits"
 @pytest.fixture
 def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
     """Train in the test's own folder; returns the run folder."""
-    from replication.training.engine import TrainingRun
-    from replication.training.run import train
+    from replication.training.dispatch import TrainingRun
+    from replication.training.loop import train
 
     def run(recipe: ClassificationRecipe, name: str = "run", seed: int = 0, **options: Any) -> Path:
         train(TrainingRun(recipe, seed, tmp_path / name, info, tmp_path, **options))

@@ -23,8 +23,8 @@ from vitrail.errors import VitrailError
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.config.recipe import Batch
 from replication.config.settings import TrainingOptions
-from replication.training.engine import TrainingRun
-from replication.training.run import train
+from replication.training.dispatch import TrainingRun
+from replication.training.loop import train
 from replication.training.distributed import Team
 
 folder, recipe = Path(sys.argv[1]), ClassificationRecipe.model_validate_json(sys.argv[2])

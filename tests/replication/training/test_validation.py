@@ -13,10 +13,10 @@ from replication.config.recipe import Model
 from replication.config.settings import TrainingOptions
 from replication.context import Trained
 from replication.measures.accuracy import accuracy
-from replication.training.model import load_weights
 from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
 from replication.training.validation import is_due
+from replication.training.weights import load_weights
 from vitrail.measures.accuracy import hits
 
 MODELS = {

@@ -20,9 +20,9 @@ from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.sweep import position_shap
-from vitrail.variance import sizes
+from vitrail.variance import resolution_accuracy as sizes
 from vitrail.variance.rescaling import rescale_pos_embed
-from vitrail.variance.sizes import CALIBRATIONS
+from vitrail.variance.resolution_accuracy import CALIBRATIONS
 
 ALL = [*PARTS]
 

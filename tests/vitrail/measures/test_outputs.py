@@ -13,9 +13,9 @@ from vitrail.measures.consistency import (
     zero_padded_consistency,
 )
 from vitrail.measures.outputs import numbered, out_of_memory
-from vitrail.octic.rotation import eight_views, rotated_accuracy
-from vitrail.octic.views import GroupAverage, most_confident_view
-from vitrail.variance.sizes import right_at_size
+from vitrail.octic.group_averaging import GroupAverage, most_confident_view
+from vitrail.octic.rotated_accuracy import eight_views, rotated_accuracy
+from vitrail.variance.resolution_accuracy import right_at_size
 
 SIDE = 8
 

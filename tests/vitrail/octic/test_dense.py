@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.measures.equivariance import Group, equivariance_error
-from vitrail.octic.fast import FastBlock
+from vitrail.octic.embeddings import OcticPatchEmbed
+from vitrail.octic.fast_block import FastBlock
 from vitrail.octic.group import (
     ELEMENTS,
     FOURIER,
@@ -33,7 +34,6 @@ from vitrail.octic.layers import (
     OcticLayerScale,
     OcticLinear,
 )
-from vitrail.octic.quarters import OcticPatchEmbed
 
 C, HEADS, GRID = 4, 2, (2, 3)  # channels of a plane
 

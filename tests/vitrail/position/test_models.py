@@ -6,9 +6,9 @@ import torch
 
 import vitrail.models  # noqa: F401
 from replication.config.recipes.classification import ClassificationRecipe
-from replication.training.model import load_weights, save_weights
 from replication.training.model_factory import build_model, check_image_size
 from replication.training.optimizer import build_optimizer
+from replication.training.weights import load_weights, save_weights
 
 D, DEPTH, HEADS, HIDDEN, SIDE, CLASSES = 192, 9, 12, 384, 8, 10
 N, HEAD = SIDE**2, D // HEADS

@@ -10,7 +10,7 @@ from mmseg.models.backbones import SwinTransformer
 from tests.vitrail.segmentation import segmenters
 from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, offsets, spread
 from vitrail.errors import VitrailError
-from vitrail.segmentation.adaptive import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
+from vitrail.segmentation.adaptive_backbones import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
 from vitrail.segmentation.backbones import Pyramid, TimmSwinV2
 from vitrail.shift.torus import roll_image
 

@@ -15,10 +15,10 @@ from mmseg.apis import MMSegInferencer, inference_model, init_model
 from PIL import Image
 from safetensors.torch import load_file
 
+from replication.config.python_source import config_files
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.config.source import config_files
 from replication.datasets.miniature import write_miniature
-from replication.training.engine import TrainingRun
+from replication.training.dispatch import TrainingRun
 from replication.training.segmentation import training as engine
 from tests.vitrail.segmentation.segmenters import CONFIGS
 from vitrail.errors import VitrailError

@@ -15,7 +15,7 @@ from mmseg.registry import MODELS
 from safetensors.torch import save_file
 from torch import nn
 
-from replication.training.engine import TrainingRun
+from replication.training.dispatch import TrainingRun
 from replication.training.segmentation import training as engine
 from replication.training.segmentation.config import load_config
 from tests.malice import ATTACKS

@@ -10,8 +10,8 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.shift import windows
 from vitrail.shift.adaptive_cvt import AdaptiveConvAttention, AdaptiveCvT
+from vitrail.shift.conversion import invariance_error
 from vitrail.shift.cvt import ConvAttention, CvT, Mlp
-from vitrail.shift.equivariance import invariance_error
 from vitrail.shift.polyphase import sample, strongest_phase
 from vitrail.shift.torus import roll_image, wrap
 from vitrail.shift.windows import window_offsets

@@ -23,8 +23,8 @@ from vitrail.shift.adaptive_mvitv2 import (
     circular_distance,
     fold,
 )
-from vitrail.shift.equivariance import invariance_error
-from vitrail.shift.grids import PaperGrid
+from vitrail.shift.conversion import invariance_error
+from vitrail.shift.grid_selection import PaperGrid
 from vitrail.shift.polyphase import sample, strongest, strongest_phase, token_norms
 from vitrail.shift.torus import Frame, roll_image
 from vitrail.shift.windows import window_offsets

@@ -13,7 +13,7 @@ from torch.nn import functional
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.shift import swin, windows
-from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.conversion import invariance_error
 from vitrail.shift.features import StageFeatures
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import roll_image

@@ -5,7 +5,7 @@ import timm
 import torch
 from torch import nn
 
-from vitrail.shift.equivariance import invariance_error
+from vitrail.shift.conversion import invariance_error
 
 MICRO = {
     "img_size": 32,

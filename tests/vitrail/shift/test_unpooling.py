@@ -3,7 +3,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vitrail.shift.grids import PaperGrid
+from vitrail.shift.grid_selection import PaperGrid
 from vitrail.shift.torus import Features, Frame, roll_image
 from vitrail.shift.unpooling import to_pixels, unpool
 

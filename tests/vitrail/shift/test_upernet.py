@@ -7,8 +7,8 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
+from vitrail.extensions.fourier_upernet import HarmonicUPerNet
 from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
-from vitrail.extensions.harmonic_upernet import HarmonicUPerNet
 from vitrail.shift.torus import roll_image
 from vitrail.shift.upernet import UPerNet
 

@@ -12,7 +12,7 @@ from replication.config.recipe import EpochTraining
 class ClassificationRecipe(EpochTraining):
     """Everything that decides the training of a classifier but the seed."""
 
-    engine: ClassVar[str] = "replication.training.run"
+    engine: ClassVar[str] = "replication.training.loop"
     hub_task: ClassVar[str] = "image-classification"
 
     task: Literal["classification"] = "classification"

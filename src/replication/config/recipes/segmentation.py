@@ -8,9 +8,9 @@ from typing import Any, ClassVar, Literal, Self
 
 from pydantic import Field, PositiveInt
 
+from replication.config.python_source import FOLDER, config_files, strings_in
 from replication.config.recipe import PART, Part, Training, Whole, short_hash
 from replication.config.schema import Delta, Placed, Strict
-from replication.config.source import FOLDER, config_files, strings_in
 
 OF_MMSEG = """```python
 import vitrail.segmentation

@@ -124,7 +124,10 @@ class SelfSupervisionRecipe(TimmTraining):
     builder: ClassVar[str] = "replication.papers.octic.dinov2.network"
     hub_task: ClassVar[str] = "image-feature-extraction"
 
-    score: ClassVar[tuple[str, str]] = ("replication.papers.octic.dinov2.probes:knn", "top1/20")
+    score: ClassVar[tuple[str, str]] = (
+        "replication.papers.octic.dinov2.image_probes:knn",
+        "top1/20",
+    )
 
     task: Literal["self_supervision"] = "self_supervision"
     model: Model

@@ -17,15 +17,15 @@ from replication.context import Trained, Values, passes
 from replication.images.transforms import eval_transform, normalization
 from replication.measures.consistency import circular_consistency
 from replication.measures.fractional import fractional_consistency
-from replication.measures.validation import validation
+from replication.measures.validation_split import validation
 from vitrail.errors import REFUSED, VitrailError, sentence
 from vitrail.measures.consistency import CROP_PCT, crop_consistency, standard_shift
 from vitrail.measures.loading import evaluation_view
 from vitrail.measures.position_shap.sweep import default_permutations, position_shap
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.rotation import eight_views
+from vitrail.octic.rotated_accuracy import eight_views
 from vitrail.variance.rescaling import patch_positions
-from vitrail.variance.sizes import CALIBRATIONS, NO_TABLE, right_at_size
+from vitrail.variance.resolution_accuracy import CALIBRATIONS, NO_TABLE, right_at_size
 
 PLAIN, RESCALED, *_ = CALIBRATIONS
 TURNS = ("r", "rr", "rrr")

@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyBboxPatch, Rectangle
 from matplotlib.ticker import NullLocator
 
-from replication.papers.octic.illustrations import BANKS, STAGES
+from replication.papers.octic.figure_data import BANKS, STAGES
 from vitrail import style
 from vitrail.octic.group import ELEMENTS, regular
 from vitrail.style import Measurements

@@ -15,13 +15,13 @@ from timm.models.vision_transformer import Block
 from torch import nn
 
 from replication.context import Context, Trained, Values, passes
-from replication.measures.invariance import Dtype, logits_under
 from replication.measures.throughput import every_one_compiled, time_in_turns
+from replication.measures.untrained_invariance import Dtype, logits_under
 from replication.training.model_factory import Precision, autocast
 from vitrail.errors import VitrailError
 from vitrail.measures.equivariance import Group
 from vitrail.measures.flops import count
-from vitrail.octic.fast import FastGELU, FastMlp
+from vitrail.octic.fast_block import FastGELU, FastMlp
 from vitrail.octic.group import ELEMENTS, from_channels, transform
 from vitrail.octic.layers import OcticBlock
 
@@ -85,8 +85,8 @@ def invariance(
     """Turn and mirror photographs before untrained models (octic, Sec. 3.2).
 
     Each of `images` crops is moved by all elements but the identity. Arguments, values and errors
-    are those of `replication.measures.invariance.logits_under`; "relative" is about 1e-15 for an
-    invariant model in float64.
+    are those of `replication.measures.untrained_invariance.logits_under`; "relative" is about 1e-15
+    for an invariant model in float64.
     """
     group = Group(ELEMENTS[1:], transform)
     return logits_under(context, models, lambda _: group, images, dtype)

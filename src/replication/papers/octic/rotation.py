@@ -7,11 +7,11 @@ from typing import Any
 
 from replication.context import Trained, Values, passes
 from replication.measures.flops import flops_of_trained
-from replication.measures.scores import BY_IMAGE, pack
-from replication.measures.validation import validation
-from vitrail.octic import rotation as library
+from replication.measures.packed_scores import BY_IMAGE, pack
+from replication.measures.validation_split import validation
+from vitrail.octic import rotated_accuracy as library
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.views import WAYS, GroupAverage
+from vitrail.octic.group_averaging import WAYS, GroupAverage
 
 
 @passes(2)
@@ -26,7 +26,7 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
         points, ``equal`` (percent of images whose logits stay within
-        `vitrail.octic.rotation.EQUAL_RTOL`; a quarter is not turned at all),
+        `vitrail.octic.rotated_accuracy.EQUAL_RTOL`; a quarter is not turned at all),
         ``max_logit_difference`` and ``images``; ``top1`` and ``change`` also by image.
     """
     indices, _, batches = validation(trained, None, batch_size, images)
@@ -57,8 +57,8 @@ def accuracy_of_views(trained: Trained, batch_size: int = 128, images: int | Non
     Arguments are those of `rotated_accuracy`.
 
     Returns:
-        of each of `vitrail.octic.views.WAYS` what `rotated_accuracy` and `flops_of_trained` return,
-        as ``"<mean|surest>/<key>"``.
+        of each of `vitrail.octic.group_averaging.WAYS` what `rotated_accuracy` and
+        `flops_of_trained` return, as ``"<mean|surest>/<key>"``.
     """
     values: dict[str, Any] = {}
     for name, combine in WAYS.items():

@@ -25,12 +25,12 @@ from replication.datasets.placed_images import DEPENDENT, ORIGINALS, PlacedImage
 from replication.images.loading import EvaluationSamples
 from replication.images.opening import build
 from replication.images.transforms import eval_transform
-from replication.measures.scores import BY_IMAGE, pack
-from replication.papers.position.estimators import bias_of_few
+from replication.measures.packed_scores import BY_IMAGE, pack
+from replication.papers.position.permutation_bias import bias_of_few
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.permutable import Permutable, permutable
-from vitrail.measures.position_shap.paired import position_shap_half_batches
+from vitrail.measures.position_shap.half_batches import position_shap_half_batches
 from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.measures.position_shap.sweep import default_permutations, position_shap
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE

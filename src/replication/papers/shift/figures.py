@@ -1,4 +1,4 @@
-"""Figures 1 to 4, drawn from what `replication.papers.shift.illustrations` measured."""
+"""Figures 1 to 4, drawn from what `replication.papers.shift.figure_data` measured."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.image import AxesImage
 from matplotlib.patches import Rectangle
 
-from replication.papers.shift.illustrations import SHIFTS
+from replication.papers.shift.figure_data import SHIFTS
 from vitrail import style
 from vitrail.style import Measurements
 

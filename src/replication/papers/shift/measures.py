@@ -19,12 +19,12 @@ from timm.models.mvitv2 import cal_rel_pos_type
 from torch import Tensor
 
 from replication.context import Context, Values
-from replication.measures.invariance import Dtype, logits_under
 from replication.measures.throughput import time_in_turns
+from replication.measures.untrained_invariance import Dtype, logits_under
 from vitrail.errors import VitrailError
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
-from vitrail.shift.equivariance import random_shifts
-from vitrail.shift.grids import PaperGrid
+from vitrail.shift.conversion import random_shifts
+from vitrail.shift.grid_selection import PaperGrid
 from vitrail.shift.polyphase import roll
 from vitrail.shift.swin import merging_parts
 from vitrail.shift.swin_sizes import a_swin_tiny_patch4_window7_224
@@ -129,7 +129,7 @@ def invariance(
     """Shift photographs circularly before untrained models (shift, Eq. 3).
 
     Each of `images` crops is moved by `shifts` random offsets of its own. The other arguments, the
-    values and the errors are those of `replication.measures.invariance.logits_under`.
+    values and the errors are those of `replication.measures.untrained_invariance.logits_under`.
     """
     group_on = functools.partial(random_shifts, shifts=shifts, seed=context.seed)
     return logits_under(context, models, group_on, images, dtype)

@@ -16,7 +16,7 @@ from matplotlib.patches import Patch, Rectangle
 from matplotlib.patheffects import withStroke
 from numpy.typing import ArrayLike
 
-from replication.images.decoding import UNSEEN
+from replication.images.masks import UNSEEN
 from vitrail import style
 from vitrail.style import Measurements
 

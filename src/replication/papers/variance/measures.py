@@ -23,8 +23,8 @@ from replication.context import Context, Passes, Trained, Values, passes
 from replication.images.loading import EvaluationSamples, TrainingSamples
 from replication.images.opening import build
 from replication.images.transforms import eval_transform, train_transform
-from replication.measures.kept import kept_rows
-from replication.measures.scores import BY_IMAGE, pack
+from replication.measures.packed_scores import BY_IMAGE, pack
+from replication.measures.resume import kept_rows
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.outputs import require_logits

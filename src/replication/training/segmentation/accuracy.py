@@ -22,7 +22,7 @@ from torch import Tensor
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.context import Described, Trained, Values, passes
 from replication.datasets.verify import check_layout
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 from replication.training.segmentation.config import SCOPE, Fit, refit, test_config
 from replication.training.segmentation.sampling import read_sample
 from vitrail.errors import VitrailError

@@ -9,7 +9,7 @@ from mmseg.datasets import BaseSegDataset
 from mmseg.registry import DATASETS
 
 from replication.datasets.segmentation import CAMVID_VOID
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 
 
 @DATASETS.register_module()

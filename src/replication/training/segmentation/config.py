@@ -21,10 +21,10 @@ from torch import nn
 from replication.images.opening import TUNING, Split, members
 from replication.training.segmentation import (  # noqa: F401 - register types
     camvid,
-    datasets,
     sampling,
+    stand_in_datasets,
 )
-from replication.training.segmentation.datasets import composed_root
+from replication.training.segmentation.stand_in_datasets import composed_root
 from vitrail.errors import VitrailError, did_you_mean, first_line, require_known
 from vitrail.seeding import seed_everything
 from vitrail.segmentation.weights import load_segmenter
@@ -33,7 +33,7 @@ from vitrail.weights_file import require_as_noted
 if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.config.recipes.segmentation import SegmentationRecipe, Segmenter
-    from replication.training.engine import TrainingRun
+    from replication.training.dispatch import TrainingRun
 
 Fit = Literal["pad", "resize"]
 SCOPE = "mmseg"

@@ -18,7 +18,7 @@ from mmengine.registry import FUNCTIONS
 from mmseg.registry import DATA_SAMPLERS, DATASETS
 from torch.utils.data import Dataset, Sampler
 
-from replication.images.decoding import read_mask
+from replication.images.masks import read_mask
 from replication.training.distributed import SHIELDED
 from vitrail.errors import VitrailError, first_line
 from vitrail.image_files import read_image

@@ -39,13 +39,13 @@ from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.config.recipes.segmentation import SegmentationRecipe
-    from replication.training.engine import TrainingRun
+    from replication.training.dispatch import TrainingRun
 
 
 def train(run: TrainingRun[SegmentationRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended.
 
-    As `replication.training.run.train`, whose errors these are; `run.initial` holds the published
+    As `replication.training.loop.train`, whose errors these are; `run.initial` holds the published
     weights of the backbone, without which the seed decides its weights, too, or those of the whole
     segmenter where the recipe has no steps.
 

@@ -4,8 +4,8 @@ The network's response f, a sample's logit of its own class, is shared between t
 image X and the position embedding P. A feature that is removed is replaced by a background: other
 images X_b, or embeddings P_b whose tokens are permuted. The logits are averaged over the
 background, as the Kernel SHAP software does (the paper's text instead averages the features;
-`replication.papers.position.features` measures what that changes). So the four coalitions of X and
-P have the values
+`replication.papers.position.kernel_shap` measures what that changes). So the four coalitions of X
+and P have the values
 
     v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
     v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)

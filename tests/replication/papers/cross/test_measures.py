@@ -9,7 +9,7 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from replication.measures.consistency import standard_consistency
-from replication.measures.validation import validation
+from replication.measures.validation_split import validation
 from replication.papers.cross.measures import invariances
 from vitrail.errors import REFUSED, VitrailError
 from vitrail.measures.accuracy import accuracy

@@ -10,6 +10,7 @@ from matplotlib.colors import to_hex
 from matplotlib.patches import FancyBboxPatch
 
 from replication.context import Context
+from replication.papers.octic.figure_data import BANKS, STAGES, cayley, intertwiner
 from replication.papers.octic.figures import (
     MIRRORS,
     fig1,
@@ -23,7 +24,6 @@ from replication.papers.octic.figures import (
     figb1,
     ring,
 )
-from replication.papers.octic.illustrations import BANKS, STAGES, cayley, intertwiner
 from vitrail.octic.group import ELEMENTS, transform
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)

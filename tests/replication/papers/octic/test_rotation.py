@@ -4,9 +4,9 @@ import pytest
 import torch
 from torch import nn
 
-from replication.measures.scores import BY_IMAGE, unpack
+from replication.measures.packed_scores import BY_IMAGE, unpack
 from replication.papers.octic.rotation import accuracy_of_views, rotated_accuracy
-from vitrail.octic.views import WAYS, GroupAverage
+from vitrail.octic.group_averaging import WAYS, GroupAverage
 
 
 class Half(nn.Module):

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from replication.context import Context
-from replication.papers.shift.figures import fig1, fig2, fig3, fig4
-from replication.papers.shift.illustrations import (
+from replication.papers.shift.figure_data import (
     relative_distances,
     tokenization_illustration,
     window_illustration,
 )
+from replication.papers.shift.figures import fig1, fig2, fig3, fig4
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"

@@ -5,8 +5,8 @@ import pandas as pd
 import pytest
 from matplotlib.colors import to_hex, to_rgb
 
+from replication.papers.shift.segmentation_figure_data import UNSEEN
 from replication.papers.shift.segmentation_figures import NAMED, fig5, figA1, figA2, palette_of
-from replication.papers.shift.segmentation_illustrations import UNSEEN
 from vitrail import style
 
 MODELS = ("SwinV2", "A-SwinV2")

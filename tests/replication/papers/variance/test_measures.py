@@ -15,8 +15,8 @@ from replication.images.loading import TrainingSamples
 from replication.images.opening import build
 from replication.images.transforms import eval_transform, train_transform
 from replication.measures.accuracy import accuracy
-from replication.measures.kept import keeping
-from replication.measures.scores import unpack
+from replication.measures.packed_scores import unpack
+from replication.measures.resume import keeping
 from replication.papers.variance import measures
 from replication.papers.variance.measures import (
     amplification,

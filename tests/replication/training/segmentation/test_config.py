@@ -7,11 +7,11 @@ from mmengine.config import Config
 from mmengine.registry import PARAM_SCHEDULERS
 
 from replication.config.datasets import load_registry
+from replication.config.python_source import config_files
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.config.source import config_files
 from replication.config.weights import PublishedWeights
 from replication.datasets.published_weights import fetch
-from replication.training.engine import TrainingRun
+from replication.training.dispatch import TrainingRun
 from replication.training.segmentation.config import load_config, training_config
 from replication.training.segmentation.config import test_config as config_of_test
 from tests.replication.training.segmentation.conftest import SIZE, SWIN

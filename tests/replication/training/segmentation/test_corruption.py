@@ -7,7 +7,7 @@ import pytest
 
 from replication.config.settings import TrainingOptions
 from replication.context import Described
-from replication.training.engine import TrainingRun
+from replication.training.dispatch import TrainingRun
 from replication.training.segmentation import training as engine
 from replication.training.segmentation.accuracy import ValidationSamples
 from vitrail.errors import VitrailError, sentence

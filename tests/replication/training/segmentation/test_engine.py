@@ -16,8 +16,7 @@ from safetensors.torch import load_file
 
 from replication.config.settings import TrainingOptions
 from replication.context import Described, Trained
-from replication.training.engine import TrainingRun
-from replication.training.model import load_weights
+from replication.training.dispatch import TrainingRun
 from replication.training.run_folder import exclusive, read_finished
 from replication.training.segmentation import config
 from replication.training.segmentation import training as engine
@@ -27,6 +26,7 @@ from replication.training.segmentation.accuracy import (
     segmentation_accuracy,
 )
 from replication.training.segmentation.config import training_config
+from replication.training.weights import load_weights
 from vitrail.errors import VitrailError
 
 STEPS = 6
@@ -156,7 +156,7 @@ from replication.config.datasets import DatasetInfo
 from replication.config.recipes.segmentation import SegmentationRecipe
 from replication.training.segmentation.training import train
 from replication.config.settings import TrainingOptions
-from replication.training.engine import TrainingRun
+from replication.training.dispatch import TrainingRun
 recipe, info, folder, data = map(json.loads, sys.argv[1:])
 train(TrainingRun(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
           DatasetInfo.model_validate(info), Path(data),

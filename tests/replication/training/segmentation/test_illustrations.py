@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from replication.context import Trained
-from replication.papers.shift.segmentation_illustrations import (
+from replication.papers.shift.segmentation_figure_data import (
     UNSEEN,
     changed_boxes,
     shift_illustration,

@@ -7,17 +7,17 @@ import vitrail.segmentation  # noqa: F401  # isort: skip
 from mmengine.runner.checkpoint import _load_checkpoint_to_model
 from mmseg.registry import MODELS
 
+from replication.config.python_source import config_files
 from replication.config.recipes.segmentation import SegmentationRecipe
-from replication.config.source import config_files
 from replication.config.weights import PublishedWeights
 from replication.context import Trained
 from replication.datasets.published_weights import fetch
-from replication.training.engine import TrainingRun
-from replication.training.model import load_weights
+from replication.training.dispatch import TrainingRun
 from replication.training.run_folder import read_finished
 from replication.training.segmentation import training as engine
 from replication.training.segmentation.accuracy import calibrated_accuracy, segmentation_accuracy
 from replication.training.segmentation.config import build_model
+from replication.training.weights import load_weights
 from tests.conftest import ROOT
 from tests.vitrail.segmentation.segmenters import CLASSES, noise, spread
 from vitrail.errors import VitrailError

@@ -16,7 +16,7 @@ from tests.vitrail.measures.position_shap.models import (
 )
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.paired import draw_folds, position_shap_half_batches
+from vitrail.measures.position_shap.half_batches import draw_folds, position_shap_half_batches
 from vitrail.measures.position_shap.shapley import UNKNOWN
 from vitrail.measures.position_shap.sweep import (
     default_permutations,

@@ -20,11 +20,11 @@ from torch.utils.data import Dataset, Subset
 
 from replication.config.recipes.self_supervision import SelfSupervisionRecipe
 from replication.context import Trained, Values, passes
-from replication.images.decoding import IGNORED
+from replication.images.masks import IGNORED
 from replication.images.opening import Split, build
 from replication.images.transforms import normalization
-from replication.measures.kept import kept_rows
-from replication.papers.octic.dinov2.neighbours import (
+from replication.measures.resume import kept_rows
+from replication.papers.octic.dinov2.feature_classifiers import (
     CHUNK,
     QUERIES,
     UNLABELLED,

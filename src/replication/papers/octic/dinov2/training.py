@@ -30,16 +30,16 @@ from replication.papers.octic.dinov2.network import (
 )
 from replication.papers.octic.dinov2.optimizer import Schedules, build_optimizer, follow
 from replication.training.distributed import Team
-from replication.training.model import build_from, save_weights
+from replication.training.loop import TrainingLoop, require_start
 from replication.training.model_factory import autocast, build_pretrained, check_image_size
-from replication.training.run import TrainingLoop, require_start
 from replication.training.step import checkpoint_gradients, fault_in, synchronised
+from replication.training.weights import build_from, save_weights
 from vitrail.seeding import seed_everything
 
 if TYPE_CHECKING:
     from replication.config.recipes.self_supervision import SelfSupervisionRecipe
     from replication.images.loading import MicroBatch
-    from replication.training.engine import TrainingRun
+    from replication.training.dispatch import TrainingRun
     from replication.training.training_log import TrainingLog
 
 SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
@@ -48,7 +48,7 @@ SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from 
 def train(run: TrainingRun[SelfSupervisionRecipe]) -> Path:
     """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
 
-    As `replication.training.run.train`, whose errors these are. The weights are those of the
+    As `replication.training.loop.train`, whose errors these are. The weights are those of the
     teacher's backbone; earlier teachers are kept as `teacher_file` says. With zero steps they are
     those that training would start from, such as published ones.
     """

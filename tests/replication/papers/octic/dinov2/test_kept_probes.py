@@ -10,8 +10,8 @@ from safetensors.torch import save_file
 from torch.utils.data import Subset
 
 from replication.context import Trained
-from replication.measures.kept import keeping
-from replication.papers.octic.dinov2 import probes
+from replication.measures.resume import keeping
+from replication.papers.octic.dinov2 import image_probes as probes
 from replication.papers.octic.dinov2.network import build_model, teacher_file
 
 IMAGES = {"train": 40, "val": 24}

@@ -16,9 +16,10 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import TensorWeakRef
 
 from replication.context import Trained
-from replication.images.decoding import IGNORED
-from replication.measures.kept import keeping
-from replication.papers.octic.dinov2 import neighbours, patch_probes
+from replication.images.masks import IGNORED
+from replication.measures.resume import keeping
+from replication.papers.octic.dinov2 import feature_classifiers as neighbours
+from replication.papers.octic.dinov2 import patch_probes
 from replication.papers.octic.dinov2.patch_probes import (
     mean_iou,
     patch_labels,

@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from replication.context import Described
-from replication.papers.octic.dinov2 import training_step as cost
-from replication.papers.octic.dinov2.training_step import hyperparameters, training_step
+from replication.papers.octic.dinov2 import training_cost as cost
+from replication.papers.octic.dinov2.training_cost import hyperparameters, training_step
 from vitrail.errors import VitrailError
 
 DENSE = {"name": "masked_vit_large_patch16_224"}

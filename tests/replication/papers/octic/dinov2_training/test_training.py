@@ -18,10 +18,10 @@ from replication.papers.octic.dinov2.training import (
     diversity,
     train,
 )
+from replication.training.dispatch import TrainingRun
 from replication.training.distributed import Team
-from replication.training.engine import TrainingRun
-from replication.training.model import load_weights
 from replication.training.run_folder import read_finished
+from replication.training.weights import load_weights
 from vitrail.errors import VitrailError
 
 STEPS = 6

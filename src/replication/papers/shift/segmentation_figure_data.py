@@ -1,0 +1,102 @@
+"""Figures 5, A1 and A2 of the shift paper, measured: predictions before and after a shift."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from mmseg.registry import DATASETS
+from scipy import ndimage
+from torch import Tensor
+from torch.nn import functional
+
+from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.context import Trained, Values, passes
+from replication.images.masks import IGNORED, UNSEEN
+from replication.measures.segmentation_consistency import shift_limit, shifted_back, shown_size
+from replication.training.segmentation.accuracy import Sample, ValidationSamples
+from vitrail.measures.shifts import draws, integers
+
+EVERYWHERE = np.ones((3, 3))  # pixels that touch at a corner belong together
+
+Box = tuple[int, int, int, int]
+"""Top, left, height and width, in pixels."""
+
+
+@passes(2)
+def shift_illustration(
+    trained: Trained[SegmentationRecipe],
+    images: int = 3,
+    max_shift: int = 32,
+    boxes: int = 3,
+    largest: int = 256,
+) -> Values:
+    """Segment images and their shifted copies, and box what the shift has changed (shift, Sec. A4).
+
+    The `images` are spread evenly over the validation split, and come again where it has fewer. A
+    standard shift is of up to `max_shift` of 512 pixels either way, on each axis. At most `boxes`
+    regions are boxed, the largest; no picture is kept in more than `largest` pixels a side.
+
+    Returns:
+        for images n = 1, 2 ...: ``<n>/changed`` (percent of the pixels that both show, predicted
+        anew); ``<n>/offset``; ``<n>/pixels`` (H, W, 3) bytes, ``<n>/before`` and ``<n>/after``
+        (H, W) classes, the latter shifted back with `UNSEEN` where nothing is known; ``<n>/truth``,
+        the labels, `UNSEEN` where there is none; ``<n>/boxes``, a list of `Box`; ``classes``, the
+        name of each class.
+    """
+    samples = ValidationSamples(trained)
+    assert trained.info.segmentation is not None
+    dataset: Any = DATASETS.get(trained.info.segmentation.type)
+    values: dict[str, Any] = {"classes": list(dataset.METAINFO["classes"])}
+    for number in range(1, images + 1):
+        index = (number - 1) * len(samples) // images
+        sample = samples[index]
+        limit = shift_limit(sample, max_shift)
+        uniform = draws(trained.seed, "shift of an illustration", [index], 1, 2)[0]
+        offset = integers(uniform, 2 * limit) - limit
+        offsets = torch.cat([torch.zeros_like(offset), offset])
+        logits, seen = shifted_back(trained, sample, offsets, "standard")
+        before, after = logits.argmax(dim=1).cpu()
+        both = seen.all(dim=0).cpu()
+        changed = (before != after) & both
+        step = -(-max(before.shape) // largest)
+        kept = (slice(None, None, step), slice(None, None, step))
+        values |= {
+            f"{number}/changed": 100 * (changed.sum() / both.sum()).item(),
+            f"{number}/offset": offset[0].tolist(),
+            f"{number}/pixels": _pixels(trained, sample)[kept].tolist(),
+            f"{number}/truth": _truth(sample, before.shape)[kept].tolist(),
+            f"{number}/before": before[kept].tolist(),
+            f"{number}/after": after.masked_fill(~both, UNSEEN)[kept].tolist(),
+            f"{number}/boxes": changed_boxes(changed[kept], boxes),
+        }
+    return values
+
+
+def changed_boxes(changed: Tensor, most: int) -> list[Box]:
+    """Box the regions of changed pixels ``(H, W)`` with the most pixels, the largest first."""
+    regions, count = ndimage.label(changed.numpy(), EVERYWHERE)
+    sizes = np.bincount(regions.ravel(), minlength=count + 1)[1:]
+    places = ndimage.find_objects(regions)
+    return [
+        (rows.start, columns.start, rows.stop - rows.start, columns.stop - columns.start)
+        for rows, columns in (places[region] for region in np.argsort(-sizes, kind="stable")[:most])
+    ]
+
+
+def _truth(sample: Sample, size: Sequence[int]) -> Tensor:
+    """The labels at the size of the predictions, ``(h, w)``."""
+    mask = functional.interpolate(sample.mask[None, None].float(), tuple(size), mode="nearest")
+    labels = mask[0, 0].long()
+    return labels.masked_fill(labels == IGNORED, UNSEEN)
+
+
+def _pixels(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
+    """The image as the network sees it, with its normalisation undone: ``(h, w, 3)`` bytes."""
+    height, width = shown_size(sample)
+    preprocessor: Any = trained.model.data_preprocessor
+    shown = sample.image[:, :height, :width].to(trained.device)
+    pixels = shown * preprocessor.std + preprocessor.mean
+    return pixels.round().clamp(0, 255).byte().permute(1, 2, 0).cpu()

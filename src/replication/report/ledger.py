@@ -1,0 +1,187 @@
+"""Results as the commands read them: the ledger of a scale, its claims, and what is published.
+
+The published folder has the rendered files and, for each paper, ``nodes.jsonl``: the records that
+these files rest on. So every published table can be rendered again where nothing was trained.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+
+import pandas as pd
+
+from replication.claims.comparison import as_measured
+from replication.claims.judge import evaluate
+from replication.plan.catalog import Catalog, Paper
+from replication.plan.code_digest import training_code
+from replication.records.nodes import AnyNode, RenderingNode
+from replication.records.records import Fault, Ledger, Record, parse_record, read_record, trained_by
+from replication.records.specs import Artifact, Run, by_recipe
+from replication.report.results import cells_of, started_of
+from replication.report.tables import read_measured, render
+from vitrail.errors import VitrailError
+from vitrail.provenance import uncommitted
+
+RECORDS = "nodes.jsonl"
+LOGS = "training_logs.csv"  # the file of a paper's published training logs
+
+
+def ledger_of(catalog: Catalog) -> Ledger:
+    """The records of a scale beside its plan."""
+
+    def planned(output: Path) -> AnyNode | None:
+        return catalog.node(output) if output in catalog.records else None
+
+    return Ledger(planned)
+
+
+def published_folder(catalog: Catalog) -> Path:
+    """Where the committed results of the catalogue's scale lie.
+
+    The former folder, which a publication killed between its two renames leaves, is put back.
+    """
+    folder = catalog.root / "results" / "published" / catalog.scale.name
+    left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
+    if left and not folder.exists():
+        left[-1].rename(folder)
+    return folder
+
+
+def published_papers(catalog: Catalog) -> list[str]:
+    """Return the names of the papers that have published results at the catalogue's scale."""
+    folder = published_folder(catalog)
+    return [name for name in catalog.papers if any((folder / name).glob("*.csv"))]
+
+
+def claims_of(
+    catalog: Catalog, folder: Path, record: Callable[[Path], Record | None] = read_record
+) -> pd.DataFrame:
+    """Every paper's claims, judged on the results of one folder; their ids begin with the paper.
+
+    `record` is as of `claims_of_paper`.
+    """
+    judged = []
+    for paper in catalog.papers.values():
+        claims = claims_of_paper(catalog, paper, folder, record)
+        judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
+    return pd.concat(judged, ignore_index=True)
+
+
+def claims_of_paper(
+    catalog: Catalog,
+    paper: Paper,
+    folder: Path,
+    record: Callable[[Path], Record | None] = read_record,
+) -> pd.DataFrame:
+    """A paper's claims, judged on the results of one folder; `record` reads one that is made."""
+    tables = {name: cells_of(artifact, folder) for name, artifact in paper.artifacts.items()}
+    started = {}
+    if (times := paper.registered) is not None:
+        runs = catalog.runs_of(*paper.artifacts.values())
+        started = started_of((run.record for run in runs), record)
+    return evaluate(paper.claims, tables, paper.artifacts, paper.tuning_results, times, started)
+
+
+def altered_files(node: RenderingNode) -> list[Path]:
+    """The rendered files of an artifact that its measurements, rendered again, do not give."""
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+        again = render(node.artifact, Path(temporary), read_measured(node.artifact))
+        pairs = zip(node.files, again, strict=True)
+        return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
+
+
+def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
+    """What is wrong with a rendering: with a record that it rests on, or else with its files."""
+    fault = ledger.fault(node.output)
+    if fault is None and (altered := altered_files(node)):
+        fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
+    return fault
+
+
+def older_runs(runs: Iterable[Run]) -> list[str]:
+    """The runs that other code has trained than is here: no training is repeated for that.
+
+    Those of one recipe are named once, by their folder below the runs' root.
+    """
+    found = []
+    for first, *others in by_recipe(runs):
+        code = training_code(first.recipe, first.dataset).digest
+        if {trained_by(run) for run in (first, *others)} - {None, code}:
+            found.append(f"{first.paper}/{first.home.name}")
+    return found
+
+
+def read_published(folder: Path) -> dict[Path, Record]:
+    """Read the published records, by the paths that they had.
+
+    Raises:
+        VitrailError: one is missing, damaged or was changed by hand.
+    """
+    records = {}
+    for path in sorted(folder.glob(f"*/{RECORDS}")):
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
+            try:
+                content = json.loads(line)
+            except ValueError as error:
+                raise VitrailError(
+                    f"cannot read {path}, line {number} ({error}); restore it with git checkout"
+                ) from None
+            remedy = (
+                "restore it with git checkout, or where another version of the program wrote it, "
+                f"publish again: vitrail publish --scale {path.parents[1].name} --prune"
+            )
+            record = parse_record(content, f"{path}, line {number}", remedy)
+            records[record.node.output] = record
+    return records
+
+
+def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact:
+    """An artifact as it is published, or else as it is planned now."""
+    nodes = (record.node for record in records)
+    made = (node.artifact for node in nodes if isinstance(node, RenderingNode))
+    return next((artifact for artifact in made if artifact.target == planned.target), planned)
+
+
+def as_lines(records: Iterable[Record]) -> str:
+    """Write records as `read_published` reads them, a line each."""
+    lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
+    return "".join(f"{line}\n" for line in lines)
+
+
+def changed_since_commit(folder: Path) -> Iterator[str]:
+    """The published files that are not as the last commit has them, where git can tell."""
+    aside = shlex.join(["git", "stash", "push", "--include-untracked", "--", str(folder)])
+    for name in uncommitted(folder):
+        yield f"{name} is not as it was committed; commit it, or set it aside with {aside}"
+
+
+def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:
+    """The published files that the published records, rendered again, do not give."""
+    known = set()
+    for name, content in _given_by(records):
+        path = folder / name
+        known.add(path)
+        if not path.is_file():
+            yield f"{path} is gone; restore it with git checkout"
+        elif path.read_bytes() != content:
+            yield f"{path} is not what the published records give; restore it with git"
+    for path in sorted(folder.glob("*/*.*")):
+        if path not in known and path.name not in (RECORDS, LOGS):
+            yield f"{path} rests on no published record; remove it"
+
+
+def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
+    """The files that records give: rendered tables and figures."""
+    for record in records.values():
+        node = record.node
+        if not isinstance(node, RenderingNode):
+            continue
+        shown = [path for path in node.artifact.records if path in records]
+        measured = {path: as_measured(records[path], path) for path in shown}
+        with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+            for file in render(node.artifact, Path(temporary), measured):
+                yield f"{node.paper}/{file.name}", file.read_bytes()

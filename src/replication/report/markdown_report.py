@@ -1,0 +1,169 @@
+"""The report of a scale in Markdown, with links relative to the results folder."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from replication.claims.comparison import VERDICTS
+from replication.claims.decimals import decimals_by, format_number
+from replication.claims.judge import STATUSES, unit_of_difference
+from replication.config.claims import KINDS
+from replication.report.results import count_papers
+from replication.report.tables import markdown_escape, pipe_table
+
+if TYPE_CHECKING:
+    from replication.report.results import ArtifactResults, PaperResults, Results
+
+LEGEND = """\
+A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
+fact, equal in every printed digit. **within** / **outside**: the difference from the printed number
+is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a stand-in
+(dataset, model size, schedule, hardware), or the paper prints a word; such a number neither
+confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot without
+printed numbers. Claims are relations between our own numbers, judged wherever these are measured:
+**held** or **contrary** where the difference is larger than its 95 % interval, **undecided** where
+it is not. The interval covers the spread over seeds and, where both numbers judge the same images,
+that over images, both paired. Images are taken as independent, which those composed of one scan or
+photograph are not. Claims about the same numbers are counted as one claim, with the worst of their
+verdicts. Claims are counted by kind. **empirical**: an effect of trained models or of the
+statistics of images. It is decided only if its q-value (Benjamini and Hochberg, over the empirical
+claims of the paper) is below 5 %. It is **not tested** where the comparison would not be fair, by
+rules that do not look at its result: a model was not searched for its own learning rate, still
+gains a point from twice the steps, is at chance or below what 1-NN, 20-NN or logistic regression
+find in the pixels, or the printed effect is smaller than its own printed spread. A verdict is
+**confirmatory** if claim, margin, recipes and seeds were registered before the trainings began, and
+else **exploratory**. **exact**: a closed form or a count, which needs no data. **construction**:
+what holds for any weights; it shows that the program is right, and is no evidence about training.
+**timing**: a measured time. **control**: no statement of the paper, but what must come out if
+measures and verdicts are sound."""
+
+
+def as_markdown(results: Results) -> str:
+    """Return the report of a scale in Markdown; its links are relative to the results folder."""
+    parts = [
+        f"# Results at scale {results.report.scale}",
+        results.report.description,
+        LEGEND,
+        _overview(results),
+        controls_of(results),
+        _headlines(results),
+        "![Every empirical effect with its interval, beside the printed one](effects.svg)",
+        "## What it was measured on",
+        "\n".join(f"- {name}: {value}" for name, value in results.circumstances.items()),
+    ]
+    for paper in results.papers:
+        about = paper.about
+        parts.append(f"## {about.name}")
+        title = markdown_escape(about.title)
+        linked = f"[{title}]({about.url})" if about.url else title
+        parts.append(f"{linked}, {about.authors}, {about.venue}.")
+        parts += [_claims_table(paper)] if paper.claims else []
+        parts += map(_entry, paper.artifacts)
+    return "\n\n".join(parts) + "\n"
+
+
+def _overview(results: Results) -> str:
+    """Claims by kind and status, then cells by verdict, a line for each paper."""
+    kinds = [kind for kind in KINDS if any(paper.statuses[kind] for paper in results.papers)]
+    claims = [
+        [f"[{paper.about.name}](#{paper.about.name})", kind]
+        + [str(paper.statuses[kind][status]) for status in STATUSES]
+        for kind in kinds
+        for paper in results.papers
+        if paper.statuses[kind]
+    ]
+    cells = [
+        [paper.about.name, *(str(paper.verdicts[verdict]) for verdict in VERDICTS)]
+        for paper in results.papers
+    ]
+    return "\n\n".join(
+        [
+            pipe_table(["paper", "claims", *STATUSES], claims),
+            pipe_table(["paper's cells", *VERDICTS.values()], cells),
+        ]
+    )
+
+
+def controls_of(results: Results) -> str:
+    """What became of the controls, in a sentence."""
+    counted = count_papers(results.papers)["control"]
+    total, held = sum(counted.values()) - counted["not run"], counted["held"]
+    return f"Controls: {held} of {total} as expected."
+
+
+def _headlines(results: Results) -> str:
+    """What the abstracts state, and what became of it."""
+    rows = [
+        [paper.about.name, *_headline(claim)]
+        for paper in results.papers
+        for claim in paper.claims
+        if claim["headline"]
+    ]
+    heads = ["paper", "the abstract's statement", "kind", "here", "effect", "printed", "seeds"]
+    return pipe_table(heads, rows, numbers=False) if rows else "No statement of an abstract."
+
+
+def _headline(claim: Mapping[str, Any]) -> list[str]:
+    """The cells of a statement of an abstract."""
+    return [
+        markdown_escape(f"{claim['statement']} ({claim['source']})"),
+        claim["kind"],
+        f"**{claim['status']}**",
+        *effect_of(claim),
+    ]
+
+
+def effect_of(claim: Mapping[str, Any]) -> list[str]:
+    """A claim's effect with its interval, the printed effect, and the seeds, as text."""
+    if claim["status"] == "not run":
+        return ["", "", ""]
+    unit = unit_of_difference(claim["unit"])
+    half, printed = claim["half_width"], claim["printed_effect"]
+    decimals = None if math.isnan(half) else decimals_by(half)
+    effect = signed(claim["left"] - claim["right"], decimals)
+    if not math.isnan(half):
+        effect += f" ± {format_number(half, decimals)}"
+    told = "" if math.isnan(printed) else signed(float(f"{printed:.3g}")) + unit
+    return [effect + unit, told, f"{claim['seeds']:.0f}"]
+
+
+def signed(value: float, decimals: int | None = None) -> str:
+    """A number with its sign, also where it is positive."""
+    return ("+" if value >= 0 else "") + format_number(value, decimals)
+
+
+def _claims_table(paper: PaperResults) -> str:
+    """What the paper states, and whether our numbers bear it out."""
+    rows = []
+    for claim in paper.claims:
+        where = " on another model or other data" if claim["stand_in"] else ""
+        kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
+        standing = f"**{claim['status']}**{where} ({kind})"
+        statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
+        not_run = claim["status"] == "not run"
+        rows.append(
+            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
+        )
+    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
+
+
+def _entry(artifact: ArtifactResults) -> str:
+    """One artifact: caption, links, verdicts, and the picture of a figure."""
+    about = artifact.about
+    parts = [
+        f"### {about.name}: {markdown_escape(about.title)}",
+        f"> {markdown_escape(about.caption)} ({about.source})",
+    ]
+    if not artifact.files:
+        return "\n\n".join([*parts, f"Not built: `{about.command}`"])
+    parts += [markdown_escape(about.note)] if about.note else []
+    stem = f"{about.paper}/{about.name}"
+    links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in about.suffixes)
+    verdicts = artifact.verdicts
+    counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
+    parts.append(" · ".join([links, *counts]))
+    if about.kind == "figure":
+        parts.append(f"![{markdown_escape(about.title)}]({stem}.svg)")
+    return "\n\n".join(parts)

@@ -1,0 +1,87 @@
+"""The partition file of the SLURM profile."""
+
+import pytest
+from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
+
+from replication.cluster.partition_file import PARTITIONS, Limits, longest, read_partitions
+from vitrail.errors import VitrailError
+
+
+@pytest.fixture
+def file(tmp_path):
+    return tmp_path / "partitions.yaml"
+
+
+def test_the_profiles_own_file_is_right(root):
+    assert read_partitions(root / PARTITIONS) == [
+        Partition("cpu", PartitionLimits()),
+        Partition("gpu", PartitionLimits(max_gpu=8)),
+    ]
+
+
+def test_a_cluster_has_the_names_that_the_executor_takes(file):
+    for name in ("cluster", "clusters", "slurm_cluster"):
+        file.write_text(f"partitions:\n  gpu: {{{name}: here}}\n")
+        assert read_partitions(file) == [Partition("gpu", PartitionLimits(), "here")]
+
+
+def test_limits_are_those_that_the_executor_knows():
+    known = {*PartitionLimits.__dataclass_fields__}
+    assert {*Limits.model_fields} == known | {"cluster"}
+
+
+@pytest.mark.parametrize(
+    ("written", "minutes"),
+    [
+        ("90", 90),
+        ("12:00:00", 720),
+        ("'12:00:00'", 720),
+        ("2-00:00:00", 2880),
+        ("0:30:00", 30),
+        (".inf", float("inf")),
+    ],
+)
+def test_a_time_is_read_as_slurm_writes_it(file, written, minutes):
+    """To YAML 1.1 12:00:00 is the number 43200."""
+    file.write_text(f"partitions:\n  gpu: {{max_runtime: {written}}}\n")
+    (partition,) = read_partitions(file)
+    assert partition.limits.max_runtime == minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "'partitions' is missing"),
+        ("partitions:\n", "name at least one partition"),
+        ("partitions: {}\n", "name at least one partition"),
+        ("partitions:\n  cpu:\n", "without any: 'cpu: {}'"),
+        ("partitions:\n\tcpu: {}\n", "is not valid YAML"),
+        (
+            "partitions:\n  gpu: {max_gpus: 8}\n",
+            ":2: unknown key 'partitions.gpu.max_gpus'; did you",
+        ),
+        ("partitions:\n  gpu: {max_gpu: eight}\n", ":2: 'partitions.gpu.max_gpu' is 'eight'"),
+        ("partitions:\n  gpu: {max_runtime: two days}\n", "'two days': write minutes"),
+        *(
+            (f"partitions:\n  gpu: {{max_runtime: {wrong}}}\n", "write minutes")
+            for wrong in ("0", "30:00", ".nan", "true", "-.inf", "99999999")
+        ),
+    ],
+)
+def test_a_mistake_is_told_with_its_place_and_what_to_write(file, text, sentence):
+    file.write_text(text)
+    with pytest.raises(VitrailError) as error:
+        read_partitions(file)
+    assert str(file) in str(error.value)
+    assert sentence in str(error.value)
+
+
+@pytest.mark.parametrize(("gpus", "minutes"), [(0, 30), (4, 600), (8, 60), (16, float("inf"))])
+def test_the_longest_is_of_the_partitions_that_have_the_gpus(gpus, minutes):
+    partitions = [
+        Partition("cpu", PartitionLimits(max_runtime=30)),
+        Partition("long", PartitionLimits(max_runtime=600, max_gpu=4)),
+        Partition("short", PartitionLimits(max_runtime=60, max_gpu=8)),
+    ]
+    assert longest(partitions, gpus) == minutes
+    assert longest(partitions[1:], 0) == 600
