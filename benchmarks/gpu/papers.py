@@ -62,9 +62,14 @@ def _artifacts(paper: str) -> dict[str, Any]:
     return written
 
 
+def _timed(paper: str, measure: str) -> dict[str, Any]:
+    """The models that a measure of a paper times, by label."""
+    return _artifacts(paper)["measures"][measure]["args"]["models"]
+
+
 def octic_models(quick: bool) -> dict[str, Mapping[str, Any]]:
     """The models of octic Table 2: all of ViT-L, and of ViT-H those of the headline numbers."""
-    models: Models = _artifacts("octic")["values"]["timed"]["models"]
+    models: Models = _timed("octic", "throughput")
     wanted = {label: m for label, m in models.items() if label.endswith("-l")}
     wanted |= {label: models[label] for label in ("vit-h", "i8-h", "d8-h")}
     return {label: _small(model) if quick else model for label, model in wanted.items()}
@@ -77,7 +82,7 @@ def _small(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def shift_models(quick: bool) -> dict[str, Mapping[str, Any]]:
     """The models of shift Tables 3 and A1, and the adaptive ones with the fast selection."""
-    models: Models = _artifacts("shift")["values"]["models"]
+    models: Models = _timed("shift", "throughput")
     found: dict[str, Mapping[str, Any]] = {}
     for label, model in models.items():
         found[label] = model
@@ -111,8 +116,8 @@ def blocks(settings: Settings) -> Iterator[Measured]:
 
 
 def _block_times(settings: Settings, size: str, compiled: bool, rounds: int) -> Iterator[Measured]:
-    values = _artifacts("octic")["values"]
-    named = ChainMap(*(values[name]["models"] for name in ("timed", "wide", "widest")))
+    measures = ("throughput", "wide_throughput", "widest_throughput")
+    named = ChainMap(*(_timed("octic", measure) for measure in measures))
     calls = {}
     with torch.inference_mode():
         for kind in ("vit", "d8"):

@@ -55,7 +55,7 @@ for _layer in (
     SteerablePositionEmbedding,
 ):
     register_notrace_module(_layer)
-torch.fx.wrap("in_first_plane")
+torch.fx.wrap("pad_to_a1")
 
 Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
