@@ -28,8 +28,8 @@ LONGEST = (
     "tests/replication/plan/test_due.py",
     "tests/replication/training/segmentation/test_engine.py",
     "tests/replication/cli/test_plan.py",
-    "tests/replication/pricing/test_cost.py",
-    "tests/replication/pricing/test_cost_of_evaluations.py",
+    "tests/replication/pricing/test_speed.py",
+    "tests/replication/pricing/test_counts.py",
     "tests/vitrail/shift/test_conversion.py",
     "tests/cluster/test_schedules.py",
 )

@@ -19,7 +19,7 @@ from replication.config.paper import ArtifactsFile, PaperInfo, PaperScale, Recip
 from replication.config.recipe_types import KINDS, AnyRecipe
 from replication.config.settings import Scale, Settings
 from replication.config.weights import PublishedWeights
-from replication.pricing.cost import Device
+from replication.pricing.speed import Device
 
 
 class ClaimsEntry(Claim, Choices):

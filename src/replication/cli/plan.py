@@ -46,8 +46,8 @@ def plan(
     vitrail plan octic_published variance_table3 --scale full
     vitrail plan all --scale full --device h200
     """
-    from replication.pricing.cost import costs_on
     from replication.pricing.estimate import Estimate
+    from replication.pricing.speed import costs_on
 
     catalog = open_catalog(scale, runs, results, data)
     artifacts = artifacts_of(catalog, targets)
@@ -55,7 +55,7 @@ def plan(
     extended = catalog.extended()
     runs_of_all = extended.runs_of(*artifacts_of(extended, targets))
     ours = [run for run in runs_of_all if extended.paper(run.paper).is_ours(run.name)]
-    estimate = Estimate(catalog, artifacts, catalog.runs_of(*artifacts), costs, ours)
+    estimate = Estimate(catalog, artifacts, costs, ours)
     if as_json:
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))

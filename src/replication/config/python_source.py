@@ -7,14 +7,13 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from vitrail.errors import VitrailError, require_known
 
 _WITH_STATEMENTS = (ast.stmt, ast.excepthandler, ast.match_case)
 _OF_TYPES = ("typing", "collections.abc")
-_PRICES = ("passes", "keeps")  # decorators
 
 
 def syntax_tree(path: Path) -> ast.Module:
@@ -37,7 +36,7 @@ def deciding_tree(path: Path) -> ast.Module:
 
     Left out are comments, docstrings (also those of constants and attributes), the messages of
     errors, annotations of arguments and returns, ``if TYPE_CHECKING`` blocks, imports of types, and
-    what a measure costs (`price`). Annotations in classes stay: dataclasses read them. Raises
+    what a measure costs (``@passes``). Annotations in classes stay: dataclasses read them. Raises
     VitrailError as `syntax_tree`.
     """
     tree = syntax_tree(path)
@@ -48,7 +47,7 @@ def deciding_tree(path: Path) -> ast.Module:
             node.body = [*_deciding(body)] or [ast.Pass()]  # type: ignore[attr-defined]
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             node.returns = None
-            node.decorator_list = [each for each in node.decorator_list if price(each) is None]
+            node.decorator_list = [each for each in node.decorator_list if not _is_price(each)]
             for argument in ast.walk(node.args):
                 if isinstance(argument, ast.arg):
                     argument.annotation = None
@@ -62,14 +61,9 @@ def deciding_tree(path: Path) -> ast.Module:
     return tree
 
 
-def price(decorator: ast.expr, names: Collection[str] = _PRICES) -> ast.expr | None:
-    """What stands in a ``@passes(...)`` or a ``@keeps(...)``, which say what a measure costs.
-
-    None of any other decorator, and of those that are not among `names`.
-    """
-    if isinstance(decorator, ast.Call) and ast.unparse(decorator.func) in names:
-        return decorator.args[0]
-    return None
+def _is_price(decorator: ast.expr) -> bool:
+    """Whether it is ``@passes(...)``, which says what a measure costs."""
+    return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes"
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:

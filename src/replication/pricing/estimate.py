@@ -1,11 +1,13 @@
-"""What `vitrail plan` prints of some artifacts: nodes, device hours, disk, and missing data."""
+"""What `vitrail plan` tells of some artifacts: nodes, device hours, time limits and disk."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 from rich.filesize import decimal as size
@@ -15,19 +17,10 @@ from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, rea
 from replication.config.schema import read_mapping
 from replication.cpu_limits import usable_cores
 from replication.plan.catalog import Catalog
-from replication.pricing.cost import (
-    ZERO,
-    Costs,
-    Range,
-    evaluation_seconds,
-    keeps_rows,
-    kept_bytes,
-    training_images,
-)
+from replication.pricing.speed import ZERO, Costs, Range, training_images
 from replication.records.specs import Artifact, Measurement, Run, by_recipe
 from replication.report.progress import (
     STATES,
-    DatasetNeed,
     State,
     count_states,
     datasets_needed,
@@ -40,49 +33,34 @@ from replication.report.progress import (
 from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration
 
-LONG = 86400  # seconds: a training that takes longer may rather take several nodes
-NODES = (1, 2, 4)
 LEAST = 0.01  # smaller numbers are not told apart
 
 
-def device_seconds(runs: Sequence[Run], costs: Costs) -> tuple[Range, Range]:
-    """Seconds of one device to train some runs: in all, and still to do."""
-    whole = left = ZERO
+@dataclass(frozen=True)
+class Work:
+    """A number of nodes, and the seconds of one device for all and for those still to do."""
+
+    nodes: int = 0
+    whole: Range = ZERO
+    left: Range = ZERO
+
+    def __add__(self, other: Work) -> Work:
+        return Work(self.nodes + other.nodes, self.whole + other.whole, self.left + other.left)
+
+    @property
+    def hours(self) -> dict[str, list[float]]:
+        """Both times as pairs of bounds in hours."""
+        return {"all": self.whole.hours, "to_do": self.left.hours}
+
+
+def training_work(runs: Sequence[Run], costs: Costs) -> Work:
+    """What it takes to train some runs."""
+    work = Work()
     for seeds in by_recipe(runs):
         seconds = costs.seconds(seeds[0])
-        whole += seconds.times(len(seeds))
-        left += seconds.times(sum(map(share_left, seeds)))
-    return whole, left
-
-
-Evaluations = tuple[int, Range, Range]
-"""How many there are, seconds of one device for all, and for those still to do."""
-
-
-def price_evaluations(
-    measurements: Iterable[Measurement], costs: Costs
-) -> tuple[dict[str, Evaluations], list[str]]:
-    """What trained models' measures take, by name, and the names of those that have no price."""
-    priced: dict[str, Evaluations] = {}
-    others: dict[str, None] = {}
-    for measurement in measurements:
-        name, seconds = (
-            f"{measurement.paper}/{measurement.name}",
-            evaluation_seconds(measurement, costs),
-        )
-        if seconds is not None:
-            number, whole, left = priced.get(name, (0, ZERO, ZERO))
-            to_do = ZERO if measurement.path.is_file() else seconds
-            priced[name] = number + 1, whole + seconds, left + to_do
-        elif measurement.run:
-            others[name] = None
-    return priced, list(others)
-
-
-def sum_evaluations(priced: Iterable[Evaluations]) -> Evaluations:
-    """Add up the evaluations of several measures."""
-    numbers, wholes, lefts = zip((0, ZERO, ZERO), *priced, strict=True)
-    return sum(numbers), sum(wholes, ZERO), sum(lefts, ZERO)
+        left = sum(map(share_left, seeds))
+        work += Work(len(seeds), seconds.times(len(seeds)), seconds.times(left))
+    return work
 
 
 def runs_of_row(artifact: Artifact, row: str, catalog: Catalog) -> tuple[Run, ...]:
@@ -99,25 +77,15 @@ class Estimate:
 
     catalog: Catalog
     artifacts: Sequence[Artifact]
-    runs: Sequence[Run]
     costs: Costs
     ours: Sequence[Run]
 
-    @cached_property
-    def measurements(self) -> list[Measurement]:
-        """The measurements behind the artifacts, each once."""
-        return [*self.catalog.measurements_of(*self.artifacts)]
+    def __post_init__(self) -> None:
+        self.runs = self.catalog.runs_of(*self.artifacts)
+        self.measurements = self.catalog.measurements_of(*self.artifacts)
+        self.datasets = datasets_needed(self.artifacts, self.catalog)
 
     @cached_property
-    def datasets(self) -> list[DatasetNeed]:
-        """The datasets that the artifacts need."""
-        return datasets_needed(self.artifacts, self.catalog)
-
-    @cached_property
-    def evaluations(self) -> tuple[dict[str, Evaluations], list[str]]:
-        """The evaluations behind the artifacts, as `price_evaluations` gives them."""
-        return price_evaluations(self.measurements, self.costs)
-
     def nodes(self) -> dict[str, dict[State, int]]:
         """How many nodes of each step are in which state."""
 
@@ -135,43 +103,90 @@ class Estimate:
     @property
     def submissions(self) -> int:
         """How many jobs the profile slurm submits for what is not done; rendering is local."""
-        nodes = self.nodes()
-        submitted = [nodes[step] for step in ("train", "evaluate", "benchmark")]
+        submitted = [self.nodes[step] for step in ("train", "evaluate", "benchmark")]
         return sum(sum(states.values()) - states["done"] for states in submitted)
+
+    @cached_property
+    def training(self) -> Work:
+        """What all trainings take."""
+        return training_work(self.runs, self.costs)
+
+    @cached_property
+    def evaluations(self) -> tuple[dict[str, Work], list[str]]:
+        """What the measurements of trained models take, by measure; measures without a price."""
+        priced: dict[str, Work] = defaultdict(Work)
+        others: dict[str, None] = {}
+        for taken in self.measurements:
+            name = f"{taken.paper}/{taken.name}"
+            if (seconds := self.costs.evaluation_seconds(taken)) is not None:
+                priced[name] += Work(1, seconds, ZERO if taken.path.is_file() else seconds)
+            elif taken.run:
+                others[name] = None
+        return dict(priced), list(others)
+
+    @property
+    def evaluation(self) -> Work:
+        """What all evaluations that have a price take."""
+        return sum(self.evaluations[0].values(), Work())
+
+    @cached_property
+    def disk(self) -> list[tuple[str, Path, int]]:
+        """What is still to be written or downloaded, where to, and how many bytes at most."""
+        costs, runs_root = self.costs, self.catalog.runs_root
+        missing = [run for run in self.runs if state_of(run) != "done"]
+        weights = sum(costs.weights_bytes(run) for run in missing)
+        checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
+        found = [
+            ("weights still to be written", runs_root, weights),
+            ("checkpoints, at most, of each training under way", runs_root, checkpoints),
+        ]
+        # Two datasets of one folder are made of the same files.
+        downloads = {
+            need.info.folder: need for need in self.datasets if need.state == "to download"
+        }
+        for folder, need in downloads.items():
+            where = self.catalog.data_root / folder
+            found.append((f"download of {need.info.name}", where, need.download_bytes))
+        sizes = {run.recipe.model.published: costs.weights_bytes(run) for run in self.runs}
+        for published in weights_needed(self.artifacts, self.catalog):
+            if not published.path.is_file():
+                what = f"published weights of {published.path.stem}"
+                found.append((what, published.path.parent, sizes[published.model]))
+        return found
 
     def figures(self) -> dict[str, Any]:
         """What the tables tell: hours are pairs of bounds."""
-
-        def hours(all_: Range, to_do: Range) -> dict[str, Any]:
-            return {"all": all_.hours, "to_do": to_do.hours}
-
-        evaluation_hours = hours(*sum_evaluations(self.evaluations[0].values())[1:])
         return {
-            "nodes": self.nodes(),
+            "nodes": self.nodes,
             "submissions": self.submissions,
-            "training_hours": hours(*device_seconds(self.runs, self.costs)),
+            "training_hours": self.training.hours,
             "training_hours_of_ours": {
-                "all": device_seconds(self.ours, self.costs)[0].hours,
+                "all": training_work(self.ours, self.costs).whole.hours,
                 "counted": self.catalog.scale.extensions,
             },
-            "evaluation_hours": {**evaluation_hours, "not_priced": self.evaluations[1]},
+            "evaluation_hours": {**self.evaluation.hours, "not_priced": self.evaluations[1]},
             "over_time_limit": self.too_long,
+            "disk": [
+                {"what": what, "where": str(where), "bytes": number}
+                for what, where, number in self.disk
+            ],
             "datasets": {need.info.name: need.state for need in self.datasets},
         }
 
     def print_all(self) -> None:
-        """Print nodes, trainings, days on several machines, hours, evaluations, and disk."""
+        """Print nodes, trainings, hours, jobs over their time limits, and disk."""
         self._print_nodes()
         self._print_trainings()
-        self._print_days()
         self._print_hours()
         self._print_evaluations()
-        self._print_limits()
+        if self.too_long:
+            heading("Jobs that may not fit into their time limits")
+            say(*self.too_long, "")
         self._print_disk()
 
     def _print_nodes(self) -> None:
         title = "Nodes (by the files that exist; snakemake -n says which of them are out of date)"
-        rows = [[step, *states.values()] for step, states in self.nodes().items()]
+        rows = [[step, *states.values()] for step, states in self.nodes.items()]
         table(["step", *STATES], rows, STATES, title)
         say(
             f"On a cluster, --profile slurm submits {count(self.submissions, 'job')}. Within one "
@@ -187,20 +202,15 @@ class Estimate:
             say(f"{runs} of zero epochs: nothing is trained, the weights stay as they are.", "")
         if not trained:
             return
-        any_printed = any(costs.printed(run) for run in trained)
         unit, seconds = _unit(max(self._time_of_a_training(run).high for run in trained))
-        rows, sources = [], set()
+        rows = []
         for seeds in by_recipe(trained):
             run = seeds[0]
             speed, source = costs.speed(run)
             gigaflops = costs.training_flops(run) / 1e9
-            done = [*map(state_of, seeds)].count("done")
-            printed = costs.printed(run)
-            hours = between(printed.times(1 / 3600)) if printed else "-"
             row = {
                 "recipe": run.name,
-                "seeds": f"{done} of {len(seeds)}",
-                **({"printed": hours} if any_printed else {}),
+                "seeds": f"{[*map(state_of, seeds)].count('done')} of {len(seeds)}",
                 "images": _millions(training_images(run)),
                 "GFLOPs": f"{gigaflops:,.0f}" if gigaflops >= 1000 else f"{gigaflops:.3g}",
                 "images/s": between(speed),
@@ -209,56 +219,91 @@ class Estimate:
                 "GPUs": self.catalog.resources(run).devices,
             }
             rows.append([*row.values()])
-            sources.add(source)
         title = (
             f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, images/s of one "
             f"device, {unit} of one training on all its devices)"
         )
         table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
-        if any_printed:
-            say("printed: the paper's A100 hours of a seed's training, of all GPUs together.")
-        if "the paper" in sources:
-            say(
-                "the paper: what it says that its trainings took, where the recipe is its own; on "
-                "another device by the peaks of the data sheets."
-            )
-        if "FLOPs" in sources:
-            say(f"FLOPs: {self._rate()}. Source: {costs.device.source}.")
-        if "its logs" in sources:
-            say("its logs: the median in log.jsonl of the recipe's own runs on such a device.")
-        if "published" in sources:
-            say("published: the speed of the recipe's published training on such a device.")
-        say("")
-
-    def _print_days(self) -> None:
-        """Print what several machines would make of trainings that take over a day on one."""
-        rows = []
-        for run, *_ in by_recipe(self.runs):
-            resources = self.catalog.resources(run)
-            times = []
-            for nodes in NODES:
-                gpus = resources.model_copy(update={"nodes": nodes}).devices
-                shared = run.recipe.batch.parts % gpus == 0
-                times.append(self.costs.seconds(run).times(1 / gpus) if shared else None)
-            if times[0] and times[0].high > LONG:
-                days = [between(time.times(1 / 86400)) if time else "-" for time in times]
-                rows.append([run.name, max(1, resources.gpus), *days])
-        if rows:
-            title = "Days of a training on several machines (resources: {train: {nodes: N}})"
-            columns = ["GPUs each", *(count(nodes, "node") for nodes in NODES)]
-            table(["recipe", *columns], rows, columns, title)
-            say("Computed from the speed of one GPU; communication between GPUs adds to it.", "")
+        low, high = costs.device.sustained
+        say(
+            "measured: by trainings of the recipe on such a device; the paper: by the hours that "
+            "it prints, over the ratio of the devices' peaks; FLOPs: those of an image, at "
+            f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s ({costs.device.source}).",
+            "",
+        )
 
     def _time_of_a_training(self, run: Run) -> Range:
         """Seconds of all devices of a run together for its training."""
         return self.costs.seconds(run).times(1 / self.catalog.resources(run).devices)
 
+    def _print_hours(self) -> None:
+        if len(self.artifacts) > 1:
+            first = "artifact"
+            parts = [
+                (artifact.target, self.catalog.runs_of(artifact)) for artifact in self.artifacts
+            ]
+        else:
+            (artifact,) = self.artifacts
+            first = artifact.row_header or "row"
+            parts = [(row, runs_of_row(artifact, row, self.catalog)) for row in artifact.rows]
+        rows = {name: training_work(used, self.costs) for name, used in parts}
+        self._print_work("Training", (first, "runs"), rows, "total, each run once", self.training)
+        if self.ours:
+            hours = between(training_work(self.ours, self.costs).whole.times(1 / 3600))
+            runs = count(len(self.ours), "run")
+            rows_of_ours = f"rows that the papers lack: {runs}, {hours} hours"
+            if self.catalog.scale.extensions:
+                say(f"Of these are for {rows_of_ours}.", "")
+            else:
+                adds = "snakemake --config extensions=true adds them"
+                say(f"Not counted are {rows_of_ours}; {adds}.", "")
+
+    def _print_evaluations(self) -> None:
+        priced, others = self.evaluations
+        if priced:
+            self._print_work("Evaluation", ("measure", "nodes"), priced, "total", self.evaluation)
+        if others:
+            say(f"Not priced: {', '.join(others)}.", "")
+        if self.costs.device.match == "cpu:":
+            cores = usable_cores()
+            left = self.training.left + self.evaluation.left
+            say(
+                f"Trainings and evaluations still to do, divided among the {cores} cores of this "
+                f"machine: {between(left.times(1 / cores), duration)}. Benchmarks, drawing and the "
+                "start of processes are not counted.",
+                "",
+            )
+
+    def _print_work(
+        self, title: str, header: tuple[str, str], rows: dict[str, Work], total: str, sums: Work
+    ) -> None:
+        """Print what parts take in all and what is still to do."""
+        unit, seconds = _unit(sums.whole.high)
+        lines = [
+            [name, work.nodes]
+            + [between(range_.times(1 / seconds)) for range_ in (work.whole, work.left)]
+            for name, work in [*rows.items(), (total, sums)]
+        ]
+        columns = [*header, unit, "still to do"]
+        table(columns, lines, columns[1:], f"{title} {unit} of one {self.costs.device.title}")
+
+    def _print_disk(self) -> None:
+        rows = [(what, where, size(number)) for what, where, number in self.disk]
+        table(["what", "where", "size"], rows, ["size"], "Disk")
+        if present := [need.info.name for need in self.datasets if need.state == "present"]:
+            say(f"Datasets present: {', '.join(present)}.")
+        for need in self.datasets:
+            if need.state == "missing":
+                say(f"Dataset missing: {need.fault}")
+
     @cached_property
     def too_long(self) -> list[str]:
         """A sentence for each training and measurement that may take longer than its time limit."""
+        cells = (cell for artifact in self.artifacts for cell in artifact.cells)
+        first_seeds = filter(None, map(self.catalog.measurement_of, cells))
         times: list[tuple[Run | Measurement, Range | None]] = [
             *((run, self._time_of_a_training(run)) for run, *_ in by_recipe(self.runs)),
-            *((taken, evaluation_seconds(taken, self.costs)) for taken in self._first_seeds),
+            *((each, self.costs.evaluation_seconds(each)) for each in dict.fromkeys(first_seeds)),
         ]
         sentences = []
         for node, seconds in times:
@@ -267,32 +312,16 @@ class Estimate:
             if seconds is None or seconds.high <= limit:
                 continue
             if isinstance(node, Run):
-                what, jobs = node.name, math.ceil(seconds.high / limit)
-                retries = self._retries(jobs, "the training more nodes")
-                remedy = f"it goes on from its checkpoints in up to {jobs} jobs; {retries}"
+                what, remedy = node.name, self._more_jobs(math.ceil(seconds.high / limit))
             else:
                 what = f"{node.name} of {node.on.name}" if node.on else node.name
-                longer = self._more_time(node, math.ceil(seconds.high / 60))
-                remedy = f"give {longer}"
-                if keeps_rows(node.function):
-                    jobs = math.ceil(seconds.high / limit)
-                    retries = self._retries(jobs, longer)
-                    remedy = (
-                        f"it goes on from the rows that it keeps in up to {jobs} jobs; {retries}"
-                    )
+                remedy = self._more_time(node, math.ceil(seconds.high / 60))
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             sentences.append(
                 f"{node.paper}/{what} takes {between(seconds, duration)} on {on}, and its time "
                 f"limit is {duration(limit)}: {remedy}."
             )
         return sentences
-
-    @property
-    def _first_seeds(self) -> list[Measurement]:
-        """Of the measurements that differ only by their seed the first."""
-        cells = (cell for artifact in self.artifacts for cell in artifact.cells)
-        taken = (self.catalog.measurement_of(cell) for cell in cells)
-        return [*dict.fromkeys(filter(None, taken))]
 
     @cached_property
     def _partitions(self) -> list[Partition]:
@@ -305,128 +334,21 @@ class Estimate:
     def _more_time(self, measurement: Measurement, minutes: int) -> str:
         """What to give an evaluation that may take so many minutes."""
         if minutes > longest(self._partitions, self.catalog.resources(measurement).gpus):
-            return f"it a partition with a longer max_runtime ({PARTITIONS})"
+            return f"give it a partition with a longer max_runtime ({PARTITIONS})"
         recipe = measurement.on.name if measurement.on else "*"
         line = f'runs: {{"{recipe}": {{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}'
         scale = f"configs/papers/{measurement.paper}/scales/{self.catalog.scale.name}.yaml"
-        return f"its recipe more time, in {scale}: {line}"
+        return f"give its recipe more time, in {scale}: {line}"
 
-    def _retries(self, jobs: int, instead: str) -> str:
-        """How to let a node take so many jobs, or what to give `instead`, for one or fewer."""
+    def _more_jobs(self, jobs: int) -> str:
+        """How to let a training take so many jobs."""
         profile = self.catalog.root / PROFILE / "config.yaml"
         allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
+        goes_on = f"it goes on from its checkpoints in up to {jobs} jobs"
         if jobs - 1 <= allowed:
-            return f"the profile's retries: {allowed} are enough"
-        return f"give Snakemake --retries {jobs - 1} (the profile has {allowed}), or {instead}"
-
-    def _print_hours(self) -> None:
-        if len(self.artifacts) > 1:
-            first = "artifact"
-            parts = [
-                (artifact.target, self.catalog.runs_of(artifact)) for artifact in self.artifacts
-            ]
-        else:
-            (artifact,) = self.artifacts
-            first = artifact.row_header or "row"
-            parts = [(row, runs_of_row(artifact, row, self.catalog)) for row in artifact.rows]
-        rows = [
-            (name, len(used), *device_seconds(used, self.costs))
-            for name, used in [*parts, ("total, each run once", self.runs)]
-        ]
-        self._print_times("Training {} of one {}", (first, "runs"), rows)
-        if self.ours:
-            hours = between(device_seconds(self.ours, self.costs)[0].times(1 / 3600))
-            runs = count(len(self.ours), "run")
-            rows_of_ours = f"rows that the papers lack: {runs}, {hours} hours"
-            if self.catalog.scale.extensions:
-                say(f"Of these are for {rows_of_ours}.", "")
-            else:
-                adds = "snakemake --config extensions=true adds them"
-                say(f"Not counted are {rows_of_ours}; {adds}.", "")
-
-    def _print_evaluations(self) -> None:
-        priced, others = self.evaluations
-        if priced:
-            rows = [(name, *hours) for name, hours in priced.items()]
-            rows.append(("total", *sum_evaluations(priced.values())))
-            title = "Evaluation {} of one {} (benchmarks not counted)"
-            self._print_times(title, ("measure", "nodes"), rows)
-            say(
-                "Computed from the forward passes over images, for a probe also over those that it "
-                "learns from. Lower bound: their FLOPs at the device's highest rate. Upper bound: "
-                "as long as a training with as many images at its lowest rate."
-            )
-        if others:
-            say(f"Not priced: {', '.join(others)}.")
-        if self.costs.device.match == "cpu:":
-            cores = usable_cores()
-            left = device_seconds(self.runs, self.costs)[1] + sum_evaluations(priced.values())[2]
-            told = between(left.times(1 / cores), duration)
-            say(
-                f"Trainings and evaluations still to do, divided among the {cores} cores of this "
-                f"machine: {told}. Benchmarks, drawing and the start of processes are not counted.",
-                "",
-            )
-        elif priced or others:
-            say("")
-
-    def _print_limits(self) -> None:
-        if self.too_long:
-            heading("Jobs that may not fit into their time limits")
-            say(*self.too_long, "")
-
-    def _print_times(
-        self, title: str, header: tuple[str, str], rows: Sequence[tuple[str, int, Range, Range]]
-    ) -> None:
-        """Print what parts take in all and what is still to do; the last row has the sums."""
-        unit, seconds = _unit(rows[-1][2].high)
-        lines = [
-            [name, number, *(between(bounds.times(1 / seconds)) for bounds in both)]
-            for name, number, *both in rows
-        ]
-        columns = [*header, unit, "still to do"]
-        table(columns, lines, columns[1:], title.format(unit, self.costs.device.title))
-
-    def _print_disk(self) -> None:
-        costs, runs_root = self.costs, self.catalog.runs_root
-        missing = [run for run in self.runs if state_of(run) != "done"]
-        weights = sum(costs.weights_bytes(run) for run in missing)
-        checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
-        under_way = "checkpoints, at most, of each training under way"
-        rows: list[list[object]] = [
-            ["weights still to be written", runs_root, size(weights)],
-            [under_way, runs_root, size(checkpoints)],
-        ]
-        waiting = [m for m in self.measurements if not m.path.is_file()]
-        if kept := sum(kept_bytes(measurement, costs) for measurement in waiting):
-            rows.append(["features that probes will keep, at most", runs_root, size(kept)])
-        # Two datasets of one folder are made of the same files.
-        downloads = {
-            need.info.folder: need for need in self.datasets if need.state == "to download"
-        }
-        for folder, need in downloads.items():
-            where = self.catalog.data_root / folder
-            rows.append([f"download of {need.info.name}", where, size(need.download_bytes)])
-        sizes = {run.recipe.model.published: costs.weights_bytes(run) for run in self.runs}
-        for published in weights_needed(self.artifacts, self.catalog):
-            if not published.path.is_file():
-                what = f"published weights of {published.path.stem}"
-                rows.append([what, published.path.parent, size(sizes[published.model])])
-        table(["what", "where", "size"], rows, ["size"], "Disk")
-        if present := [need.info.name for need in self.datasets if need.state == "present"]:
-            say(f"Datasets present: {', '.join(present)}.")
-        for need in self.datasets:
-            if need.state == "missing":
-                say(f"Dataset missing: {need.fault}")
-
-    def _rate(self) -> str:
-        low, high = self.costs.device.sustained
-        rates = f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s"
-        text = f"the FLOPs of the passes of a step, divided by {rates}"
-        if peak := self.costs.device.peak:
-            share = f"{100 * low / peak:.2g} to {100 * high / peak:.2g} %"
-            text += f" ({share} of the {peak / 1e12:.0f} TFLOP/s of the data sheet)"
-        return text
+            return f"{goes_on}; the profile's retries: {allowed} are enough"
+        retries = f"--retries {jobs - 1} (the profile has {allowed})"
+        return f"{goes_on}; give Snakemake {retries}, or the training more nodes"
 
 
 def _unit(longest: float) -> tuple[str, int]:

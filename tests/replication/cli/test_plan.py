@@ -7,14 +7,8 @@ import yaml
 
 from replication.cluster.partition_file import PARTITIONS, PROFILE
 from replication.plan.catalog import load_catalog
-from replication.pricing.cost import (
-    Costs,
-    ModelCost,
-    evaluation_seconds,
-    load_devices,
-    training_images,
-)
-from replication.pricing.estimate import device_seconds, runs_of_row
+from replication.pricing.estimate import runs_of_row, training_work
+from replication.pricing.speed import Costs, load_devices, training_images
 from replication.report.progress import share_left
 from tests.conftest import catalog_of, rows_of
 
@@ -56,8 +50,8 @@ def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
     here = catalog("full")
     table = here.artifact("tiny", "table1")
     costs = Costs(here, load_devices(here.root)["a100"])
-    rows = [device_seconds(runs_of_row(table, row, here), costs)[0].high for row in table.rows]
-    total = device_seconds(here.runs_of(table), costs)[0].high
+    rows = [training_work(runs_of_row(table, row, here), costs).whole.high for row in table.rows]
+    total = training_work(here.runs_of(table), costs).whole.high
     assert len(rows) == 3
     assert rows[0] == rows[2]
     assert total == pytest.approx(rows[0] + rows[1])
@@ -80,24 +74,6 @@ def test_the_time_of_a_job_is_that_of_the_gpus_of_its_own_pattern(vitrail, check
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert line(out, "mixup")[-1] == "2"
     assert line(out, "plain")[-1] == "8"
-
-
-def test_a_job_of_more_than_a_day_is_told_for_several_nodes(vitrail, checkout):
-    """For as many as can share the micro-batches of a step."""
-    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
-    delta = {"schedule": {"epochs": 10**7}, "batch": {"micro": 32}}
-    resources = {"train": {"nodes": 2, "gpus": 1}}
-    full.write_text(
-        json.dumps({"recipes": {"mixup": delta}, "runs": {"mixup": {"resources": resources}}})
-    )
-    out = vitrail("plan", "tiny_table1", "--scale", "full").out
-    trainings, days = out.split("Days of a training on several machines")
-    assert line(trainings, "mixup")[-1] == "2"
-    gpus, low, _, high, half, _, _, none = line(days.split("Training")[0], "mixup")[1:]
-    assert (gpus, none) == ("1", "-")
-    assert float(low) == pytest.approx(2 * float(half), rel=0.1)
-    assert float(high) > 1
-    assert "plain" not in days.split("Training")[0]
 
 
 def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrail, checkout):
@@ -170,7 +146,7 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     here = load_catalog(scale="full")
     measurement = here.paper("tiny").measurement("accuracy", "mixup")
     costs = Costs(here, load_devices(here.root)["a100"])
-    minutes = math.ceil(evaluation_seconds(measurement, costs).high / 60)
+    minutes = math.ceil(costs.evaluation_seconds(measurement).high / 60)
     assert "of mixup takes" in sentence
     path, _, line = sentence.removesuffix(".").rpartition(" in ")[2].partition(": ")
     assert checkout / path == full
@@ -183,9 +159,7 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     assert json.loads(out)["over_time_limit"] == []
 
 
-def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(monkeypatch, terminal):
-    counted = ModelCost(parameters=60_000_000, forward_flops=12_300_000_000, outputs=1000)
-    monkeypatch.setattr("replication.pricing.cost.count_model", lambda *_: counted)
+def test_a_terminal_of_100_columns_holds_table_1_with_a_line_a_row(terminal):
     lines = terminal("plan", "shift_table1", "--scale", "full")
     rows = rows_of(lines)
     assert max(map(len, rows)) <= 100
@@ -225,8 +199,8 @@ def test_hours_are_images_of_all_seeds_over_speed(catalog):
     device = load_devices(here.root)["cpu"]
     flops = Costs(here, device).training_flops(run)
     costs = Costs(here, device.model_copy(update={"sustained": (100 * flops, 100 * flops)}))
-    whole, left = device_seconds(here.paper("tiny").runs("plain"), costs)
-    assert whole.high == left.high == pytest.approx(3 * training_images(run) / 100)
+    work = training_work(here.paper("tiny").runs("plain"), costs)
+    assert work.whole.high == work.left.high == pytest.approx(3 * training_images(run) / 100)
 
 
 def test_what_a_checkpoint_holds_is_not_still_to_do(catalog):
@@ -269,7 +243,7 @@ def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
     page = (root / "docs" / "workstation.md").read_text()
     for name in (*(name for name, paper in here.papers.items() if paper.artifacts), "all"):
         runs = here.runs_of(*here.target(name).artifacts)
-        hours = device_seconds(runs, costs)[0].times(1 / 3600)
+        hours = training_work(runs, costs).whole.times(1 / 3600)
         said = f"{hours.low:.2g} to {hours.high:.2g}"
         assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)
     assert float(f"{hours.high:.2g}") <= 48  # to the digits that the page has
@@ -291,3 +265,38 @@ def test_a_target_of_nothing_at_a_scale_is_refused_in_a_sentence(vitrail, catalo
     done = vitrail("plan", "figures", "--scale", "full")
     assert done.code == 2
     assert "figures has no table or figure at scale 'full'; choose another target" in done.err
+
+
+def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog, fine_tuning):
+    figures = [
+        json.loads(vitrail("plan", *names, "--scale", "full", "--json").out)
+        for names in (["tiny_table1"], ["tiny_table2"], ["tiny_table1", "tiny_table2"])
+    ]
+    one, other, both = figures
+    assert both["targets"] == ["tiny_table1", "tiny_table2"]
+    assert both["nodes"]["train"]["missing"] == 3  # plain, mixup, tuned
+    sums = [one[key]["all"][0] + other[key]["all"][0] for key in HOURS]
+    assert all(0 < both[key]["all"][0] < total for key, total in zip(HOURS, sums, strict=True))
+    assert both["evaluation_hours"]["not_priced"] == []
+
+
+HOURS = ("training_hours", "evaluation_hours")
+
+
+def test_evaluations_that_are_taken_are_not_still_to_do(vitrail, catalog):
+    path = catalog("full").paper("tiny").measurement("accuracy", "plain").path
+    path.parent.mkdir(parents=True)
+    path.write_text("{}")
+    hours = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+    (all_, to_do) = (hours["evaluation_hours"][key][1] for key in ("all", "to_do"))
+    assert to_do == pytest.approx(all_ / 2)
+
+
+def test_published_weights_are_priced_in_hours_of_evaluation(monkeypatch, vitrail, tracked):
+    monkeypatch.chdir(tracked)
+    done = vitrail("plan", "octic_published", "variance_table3", "--scale", "full")
+    assert "octic_published, variance_table3 at scale full" in done.out
+    assert "7 runs of zero epochs" in done.out
+    assert "Evaluation hours of one NVIDIA A100" in done.out
+    assert "octic/rotation" in done.out
+    assert "variance/rescaling" in done.out

@@ -319,8 +319,6 @@ def test_what_a_measure_costs_does_not_count_and_other_decorators_do(one_module)
     before = one_module("def f(x):\n    return 2 * x\n")
     assert one_module("@passes(2)\ndef f(x):\n    return 2 * x\n") == before
     assert one_module("@passes(lambda given: given['n'])\ndef f(x):\n    return 2 * x\n") == before
-    marked = "@keeps(lambda given: 8)\n@passes(2)\n"
-    assert one_module(f"{marked}def f(x):\n    return 2 * x\n") == before
     assert one_module("@passes(2)\ndef f(x):\n    return 3 * x\n") != before
     assert one_module("@doubled(2)\ndef f(x):\n    return 2 * x\n") != before
 

@@ -30,7 +30,6 @@ from replication.images.loading import EvaluationSamples, micro_batches
 from replication.images.opening import SPLITS, Split, build
 from replication.images.transforms import eval_transform, normalization
 from replication.measures.packed_scores import BY_IMAGE, pack
-from replication.measures.price import bytes_of_tokens, bytes_of_verdicts, keeps
 from replication.measures.resume import forget, kept_path, kept_rows
 from replication.papers.octic.dinov2.feature_classifiers import logistic_regression, nearest, vote
 from replication.papers.octic.dinov2.network import teacher_file
@@ -75,12 +74,6 @@ def _passes_of_progress(given: Mapping[str, Any]) -> float:
     return len(_teachers(given["recipe"])) * images / given["images"]
 
 
-@keeps(
-    lambda given: (
-        bytes_of_tokens(given["train_images"] + given["images"], given)
-        + (0 if given["accuracy_alone"] else bytes_of_verdicts(1, given["images"]))
-    )
-)
 @passes(_passes_of_knn)
 def knn(
     trained: Trained[SelfSupervisionRecipe],
@@ -136,12 +129,6 @@ def knn(
     }
 
 
-@keeps(
-    lambda given: (
-        bytes_of_tokens(given["train_images"] + given["images"], given)
-        + bytes_of_verdicts(len(_teachers(given["recipe"])), given["images"])
-    )
-)
 @passes(_passes_of_progress)
 def progress(
     trained: Trained[SelfSupervisionRecipe],
@@ -196,7 +183,6 @@ def _right_of_teacher(
     return right
 
 
-@keeps(lambda given: bytes_of_tokens(given["train_images"] + given["images"], given))
 @passes(lambda given: (given["train_images"] + 3 * given["images"]) / given["images"])
 def cells(
     trained: Trained[SelfSupervisionRecipe], batch_size: int = 128, precision: Precision = "fp32"

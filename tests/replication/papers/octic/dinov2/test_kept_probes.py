@@ -139,31 +139,3 @@ def test_linear_classifiers_go_on_where_they_were_killed(trained, monkeypatch, s
     assert values == whole
     assert passed == images - done
     assert resumed(probes.linear, trained, **options)[1] == images
-
-
-@pytest.mark.parametrize(
-    ("measure", "options"),
-    [
-        (probes.knn, {"neighbours": [3, 20], "turned": 8, "accuracy_alone": False}),
-        (probes.knn, {"neighbours": [3, 20], "accuracy_alone": True}),
-        (probes.knn, {"accuracy_alone": True, "precision": "bf16"}),
-        (probes.progress, {}),
-        (probes.cells, {}),
-    ],
-)
-def test_a_probe_keeps_as_many_bytes_as_it_says(trained, measure, options):
-    resumed(measure, trained, batch_size=SIZE, **options)
-    given = {
-        "precision": "fp32",
-        **options,
-        "images": IMAGES["val"],
-        "train_images": IMAGES["train"],
-        "recipe": trained.recipe,
-        "width": trained.model.num_features,
-    }
-    kept = 0
-    for path in (trained.folder / "kept").glob("*.kept"):
-        with path.open("rb") as file:
-            file.readline()  # what the rows are of
-            kept += len(file.read())
-    assert kept == measure.keeps(given) > 0

@@ -1,0 +1,225 @@
+"""Seconds of one device for a run or a measurement.
+
+To train takes epochs x training images / speed. The speed is that of the same recipe's trainings on
+this kind of device (in ``runs/``, else among the published results), or else what the paper says,
+or else computed: the FLOP/s that the device sustains, a range with its source in
+``configs/hardware.yaml``, over the training FLOPs of an image (as many forward passes as the task
+needs, three for a classifier). Another schedule, or other numbers of the same optimizer, are taken
+to change no speed.
+
+To evaluate takes the FLOPs of the forward passes that the measure itself names
+(`replication.context.passes`), over the FLOP/s that the device sustains. Measures that name none
+are not priced.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from pydantic import PositiveFloat
+
+from replication.config.paper import read_reference
+from replication.config.recipe import Training, short_hash
+from replication.config.schema import Strict, parse, read_mapping
+from replication.plan.catalog import Catalog
+from replication.pricing.counts import (
+    NO_COST,
+    ModelCost,
+    count_model,
+    images_passed,
+    model_key,
+    read_counted,
+)
+from replication.records.nodes import TrainingNode
+from replication.records.records import Record, read_sound
+from replication.records.specs import Measurement, Run, record_of
+from replication.report.ledger import published_folder, read_published
+from replication.training import CHECKPOINTS_KEPT
+from vitrail.errors import VitrailError, require_known
+
+BYTES_OF_FLOAT = 4
+ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
+
+
+class Device(Strict):
+    """One kind of device in ``configs/hardware.yaml``."""
+
+    title: str
+    match: str
+    peak: PositiveFloat | None = None
+    sustained: tuple[PositiveFloat, PositiveFloat]
+    source: str
+
+
+@dataclass(frozen=True)
+class Range:
+    """A quantity between two bounds, which are equal where it is measured."""
+
+    low: float
+    high: float
+
+    def __add__(self, other: Range) -> Range:
+        return Range(self.low + other.low, self.high + other.high)
+
+    def times(self, factor: float) -> Range:
+        """Scale both bounds."""
+        return Range(self.low * factor, self.high * factor)
+
+    def takes(self, amount: float) -> Range:
+        """The time for an amount at this speed: the least at the highest."""
+        return Range(amount / self.high, amount / self.low)
+
+    @property
+    def hours(self) -> list[float]:
+        """Both bounds of seconds, in hours."""
+        return [self.low / 3600, self.high / 3600]
+
+
+ZERO = Range(0.0, 0.0)
+
+
+def load_devices(root: Path) -> dict[str, Device]:
+    """Read ``configs/hardware.yaml``."""
+    path = root / "configs" / "hardware.yaml"
+    entries = read_mapping(path).items()
+    return {name: parse(Device, entry, f"{path}, device '{name}'") for name, entry in entries}
+
+
+def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
+    """Return a device's name and the costs on it; None takes one of the scale's kind.
+
+    Raises:
+        VitrailError: ``configs/hardware.yaml`` is damaged or has no such device.
+    """
+    devices = load_devices(catalog.root)
+    name = device or ASSUMED_DEVICE[catalog.scale.device]
+    require_known("device", name, devices)
+    return name, Costs(catalog, devices[name])
+
+
+def training_images(run: Run) -> int:
+    """Images that the training of one seed takes in."""
+    return run.recipe.images(run.dataset.train_images)
+
+
+class Costs:
+    """What the nodes of a catalogue cost on one kind of device.
+
+    Methods that need a model raise VitrailError where there is none, or it refuses its arguments.
+    """
+
+    def __init__(self, catalog: Catalog, device: Device) -> None:
+        self.device = device
+        self.sustained = Range(*device.sustained)
+        self._catalog = catalog
+        self._models = read_counted(catalog.root)
+
+    def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
+        """Count, once, the model of a run or of another `recipe` with its classes."""
+        recipe, classes = recipe or run.recipe, run.dataset.classes
+        key = model_key(recipe, classes)
+        if key not in self._models:
+            self._models[key] = count_model(recipe, classes)
+        return self._models[key]
+
+    def training_flops(self, run: Run) -> float:
+        """FLOPs to train on one image."""
+        return run.recipe.forward_passes * self.model(run).forward_flops
+
+    def speed(self, run: Run) -> tuple[Range, str]:
+        """How many images a second one device trains on, and how that is known."""
+        if (measured := self._measured.get(_speed_key(run.recipe))) is not None:
+            return Range(measured, measured), "measured"
+        if printed := self._printed(run):
+            return printed.takes(training_images(run)), "the paper"
+        return self.sustained.times(1 / self.training_flops(run)), "FLOPs"
+
+    def seconds(self, run: Run) -> Range:
+        """Seconds of one device to train one seed; trainings of zero epochs cost nothing."""
+        images = training_images(run)
+        return self.speed(run)[0].takes(images) if images else ZERO
+
+    def evaluation_seconds(self, measurement: Measurement) -> Range | None:
+        """Seconds of one device for a measurement, None where its measure names no passes."""
+        run, passed = measurement.run, images_passed(measurement)
+        if run is None or passed is None:
+            return None
+        flops = (
+            images * self.model(run, run.recipe.at_size(size)).forward_flops
+            for size, images in passed.items()
+        )
+        return self.sustained.takes(sum(flops))
+
+    @cached_property
+    def _measured(self) -> dict[str, float]:
+        """Images a second of trainings on such a device, by `_speed_key`; own before published."""
+        published: Iterable[Record] = ()
+        with suppress(VitrailError):  # damaged ones tell no speed
+            published = read_published(published_folder(self._catalog)).values()
+        paths = self._catalog.runs_root.glob(f"*/*/{record_of(Path('seed*'))}")
+        own = filter(None, map(read_sound, paths))
+        return {**self._speeds(published), **self._speeds(own)}
+
+    def _speeds(self, records: Iterable[Record]) -> dict[str, float]:
+        """The median speed of one such device in the records of trainings, by `_speed_key`."""
+        speeds: dict[str, list[float]] = {}
+        for record in records:
+            if isinstance(record.node, TrainingNode):
+                facts = record.outcome["facts"]
+                # A training of zero epochs has the speed 0.
+                speed = facts.get("images_per_second", 0) / facts["processes"]
+                if speed and self.device.match in facts["device"]:
+                    speeds.setdefault(_speed_key(record.node.run.recipe), []).append(speed)
+        return {key: statistics.median(found) for key, found in speeds.items()}
+
+    def _printed(self, run: Run) -> Range | None:
+        """Seconds by what the paper says of an A100, over the ratio of the devices' peaks.
+
+        It is of the paper's own recipe alone, so at other scales nothing is known. None where the
+        paper says nothing, or this device has no peak.
+
+        Raises:
+            VitrailError: ``paper.yaml`` names a row that the reference file does not have.
+        """
+        paper = self._catalog.paper(run.paper)
+        if self.device.peak is None or not paper.as_printed(run.name):
+            return None
+        for cost in paper.info.costs:
+            if any(fnmatchcase(run.name, pattern) for pattern in cost.recipes):
+                file = paper.folder / "reference" / f"{cost.reference}.csv"
+                cells = read_reference(file)
+                for row in cost.rows:
+                    require_known(f"{file}: row", row, [known for known, _ in cells])
+                hours = [float(cells[row, cost.column].value) / cost.trainings for row in cost.rows]
+                a100 = load_devices(self._catalog.root)["a100"].peak or self.device.peak
+                return Range(min(hours), max(hours)).times(3600 * a100 / self.device.peak)
+        return None
+
+    def weights_bytes(self, run: Run) -> int:
+        """Size of a seed's weights."""
+        return BYTES_OF_FLOAT * self.model(run).parameters
+
+    def checkpoints_bytes(self, run: Run) -> int:
+        """At most what the checkpoints of a training under way take."""
+        copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
+        return CHECKPOINTS_KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
+
+
+def _speed_key(recipe: Training) -> str:
+    """Return a digest of what decides how fast a recipe trains on one device.
+
+    Not of its schedule, of its part of the images, of its weights at the start and of the
+    optimizer's numbers.
+    """
+    left_out: Any = {"model": NO_COST, "options": {"optim_wrapper"}, "data": {"part"}}
+    left_out |= {"schedule": True, "optimizer": True}
+    optimizer: Any = {"optimizer": {"name"}}
+    parts = ({"exclude": left_out}, {"include": optimizer})
+    return short_hash([recipe.model_dump(mode="json", **each) for each in parts])
