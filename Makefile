@@ -14,7 +14,7 @@ unexport PIP_TARGET PIP_PREFIX PIP_ROOT
 MADE_FOR := import sys; print(sys.prefix, "with Python %d.%d" % sys.version_info[:2])
 ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev/null | cmp -s - $(READY) || cat $(READY))
 
-.PHONY: install reproduce test test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
+.PHONY: install reproduce test test-slow test-all test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
@@ -26,14 +26,23 @@ reproduce: $(READY)
 	@$(BIN)/snakemake all --logger vitrail --quiet host reason --config scale=$(SCALE)
 	@$(BIN)/vitrail status --scale $(SCALE)
 
-## all tests that need no SLURM, or those of TESTS
 # One thread a worker: two that share a core wait for each other.
+PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
+
+## the quick tests, or those of TESTS; none needs SLURM
 test: $(TOOLS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope -m "not cluster" $(TESTS)
+	@$(PYTEST) -m "not slow and not cluster" $(TESTS)
+
+## the tests that take seconds each, or those of TESTS
+test-slow: $(TOOLS)
+	@$(PYTEST) -m "slow and not cluster" $(TESTS)
+
+## all tests that need no SLURM, or those of TESTS
+test-all: test test-slow
 
 # The tests of models and measures alone.
 test-library: $(TOOLS)
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope tests/vitrail tests/test_examples.py
+	@$(PYTEST) tests/vitrail tests/test_examples.py
 
 ## a live two-node SLURM on this machine (root, Debian); skipped with a reason elsewhere
 test-cluster: $(TOOLS)
