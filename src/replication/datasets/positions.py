@@ -1,4 +1,4 @@
-"""CIFAR-10-Position and the same of digits: half of the classes depend on position.
+"""CIFAR-10-Position: half of the classes depend on position.
 
 `replication.datasets.placed_images` places the images (position, Sec. 5.1, Fig. 2).
 """
@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from replication.datasets.arrays import Digits, cifar10
+from replication.datasets.arrays import cifar10
 from replication.datasets.placed_images import PlacedImages, in_corners
-from replication.images.opening import role
 
 if TYPE_CHECKING:
     from replication.images.opening import Split
@@ -27,18 +26,4 @@ def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> Placed
     return in_corners(halved, whole.labels, split, redraw)
 
 
-def digits_position(
-    folder: Path, split: Split, redraw: bool = False, seed: int = 0
-) -> PlacedImages:
-    """A digit scan in a random corner of a black frame: which digit, and of two of them, where?
-
-    The class of two digits is that of their corner, too: eight of the sixteen classes depend on
-    position, and eight do not. With `redraw` a training image's corner, and with it its label, is
-    drawn anew at every access, as in the authors' code. Each seed draws corners of its own.
-    """
-    scans = Digits(split)
-    return in_corners(scans.images, scans.labels, role(split), redraw, seed)
-
-
 cifar10_position_redrawn = partial(cifar10_position, redraw=True)
-digits_position_redrawn = partial(digits_position, redraw=True)

@@ -1,5 +1,3 @@
-from pathlib import Path
-
 import numpy as np
 import pytest
 import torch
@@ -13,11 +11,12 @@ from replication.images.opening import build
 from vitrail.errors import VitrailError
 
 SPLITS = ("train", "val")
-NOWHERE = Path("nowhere")
 
 
-def opened(registry, name: str, split: str = "train"):
-    return build(registry[name], split, NOWHERE)
+def opened(split: str = "train", redraw: bool = False):
+    """The digits in corners."""
+    scans = Digits(split)
+    return in_corners(scans.images, scans.labels, split, redraw)
 
 
 def pixels(dataset) -> np.ndarray:
@@ -40,29 +39,16 @@ def filled_corner(images: np.ndarray) -> np.ndarray:
     return filled.argmax(1)
 
 
-def test_the_stand_in_has_the_images_classes_and_statistics_of_its_entry(registry):
-    info = registry["digits-position"]
-    assert verify(info, NOWHERE) == {"train": 1198, "val": 599}
-    for split in SPLITS:
-        dataset = opened(registry, info.name, split)
-        image, label = dataset[0]
-        assert (image.mode, type(label)) == ("RGB", int)
-        assert set(dataset.labels) == set(range(info.classes))
-    images = pixels(opened(registry, info.name)) / 255
-    assert info.mean == pytest.approx(images.mean((0, 1, 2)), abs=1e-5)
-    assert info.std == pytest.approx(images.std((0, 1, 2)), abs=1e-5)
-
-
-def test_places_are_drawn_once_and_differ_between_splits(registry):
-    first, again = (opened(registry, "digits-position") for _ in range(2))
+def test_places_are_drawn_once_and_differ_between_splits():
+    first, again = opened(), opened()
     assert first[5][0].tobytes() == first[5][0].tobytes() == again[5][0].tobytes()
-    val = opened(registry, "digits-position", "val")
+    val = opened("val")
     assert (first.places[: len(val)] != val.places).any()
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_in_corners_only_dependent_classes_say_where(registry, split):
-    dataset = opened(registry, "digits-position", split)
+def test_in_corners_only_dependent_classes_say_where(split):
+    dataset = opened(split)
     corners = filled_corner(pixels(dataset))
     for label in range(16):
         found = np.bincount(corners[dataset.labels == label], minlength=4)
@@ -73,8 +59,8 @@ def test_in_corners_only_dependent_classes_say_where(registry, split):
 
 
 @pytest.mark.parametrize("split", SPLITS)
-def test_in_corners_every_digit_keeps_its_scan_and_its_class_can_be_told(registry, split):
-    dataset, scans = opened(registry, "digits-position", split), Digits(split)
+def test_in_corners_every_digit_keeps_its_scan_and_its_class_can_be_told(split):
+    dataset, scans = opened(split), Digits(split)
     images = pixels(dataset)
     corners = filled_corner(images)
     assert (quadrants(images)[np.arange(len(images)), corners] == scans.images).all()
@@ -120,9 +106,9 @@ def test_a_miniature_does_not_pass_for_cifar_10_position(registry, tmp_path):
         verify(registry["cifar10-position"], tmp_path)
 
 
-def test_a_redrawn_corner_is_the_label_at_every_access(registry):
+def test_a_redrawn_corner_is_the_label_at_every_access():
     """Of training images; those of validation stay where they are in the plain dataset."""
-    plain, redrawn = (opened(registry, f"digits-position{end}") for end in ("", "-redrawn"))
+    plain, redrawn = (opened(redraw=redraw) for redraw in (False, True))
     dependent = [int(i) for i in np.flatnonzero(np.isin(plain.labels, DEPENDENT))[:30]]
     other = int(np.flatnonzero(plain.labels == 9)[0])
     labels = []
@@ -136,12 +122,12 @@ def test_a_redrawn_corner_is_the_label_at_every_access(registry):
         labels.append((label, corner))
     assert len({corner for _, corner in labels[-20:]}) > 1
     assert labels[:30] != labels[30:60] != labels[60:90]
-    kept, same = (opened(registry, f"digits-position{end}", "val") for end in ("", "-redrawn"))
+    kept, same = (opened("val", redraw) for redraw in (False, True))
     assert np.array_equal(pixels(kept), pixels(same))
 
 
-def test_what_is_redrawn_follows_from_seed_epoch_and_sample(registry):
-    dataset = opened(registry, "digits-position-redrawn")
+def test_what_is_redrawn_follows_from_seed_epoch_and_sample():
+    dataset = opened(redraw=True)
     identity = lambda image: torch.from_numpy(np.array(image))  # noqa: E731
     samples = TrainingSamples(dataset, identity, seed=3)
     keys = [(epoch, index) for epoch in (0, 1) for index in range(20)]

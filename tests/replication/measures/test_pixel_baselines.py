@@ -129,7 +129,7 @@ def test_of_the_tuning_part_only_held_out_training_images_are_judged(registry, t
 
 
 def test_images_with_masks_are_judged_by_pixel(registry, tmp_path):
-    info = registry["scenes-quarters"]
+    info = registry["patchwork"]
     context = Context("cpu", tmp_path, 100, datasets=(info,))
     parts = [build(info.of_part("tuning"), split, tmp_path, 100) for split in SPLITS]
     pairs = [map(part.__getitem__, range(len(part))) for part in parts]

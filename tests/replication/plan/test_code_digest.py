@@ -114,7 +114,8 @@ def test_a_segmenter_concerns_the_selections_if_its_configuration_names_an_adapt
 def test_the_module_that_opens_a_dataset_concerns_those_who_read_it(measured):
     due_now = due(measured, "replication.datasets.arrays")
     assert due_now >= chosen(measured, lambda measurement: measurement.name == "accuracy")
-    scenes = due(measured, "replication.datasets.scenes")  # its classes are those of mmseg's type
+    # Its classes are those of mmseg's type.
+    scenes = due(measured, "replication.datasets.stand_ins.patchwork")
     assert scenes >= chosen(
         measured, lambda measurement: measurement.name == "segmentation_accuracy"
     )

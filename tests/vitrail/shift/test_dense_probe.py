@@ -1,7 +1,7 @@
-"""A linear probe of A-Swin's tokens, with their places, is as good as one of Swin's.
+"""A linear probe of A-Swin's tokens, with their places, is nearly as good as one of Swin's.
 
-Measured is the mIoU, in percent, of a linear classifier of tokens on the stand-in `scenes` (80 to
-train, 60 to validate, their left 64 x 64 pixels): ridge regression on standardised features, in
+Measured is the mIoU, in percent, of a linear classifier of tokens on the stand-in `patchwork` (80
+to train, 60 to validate, their left 64 x 64 pixels): ridge regression on standardised features, in
 closed form, to the class that most pixels of a token have. Backbones are a micro Swin and the
 A-Swin of its weights, random, of five seeds; both stages, of 4 and 8 pixels a token. The features
 of A-Swin are
@@ -10,9 +10,10 @@ of A-Swin are
 - maps as ``features_only`` returns them: a user takes classes as of a plain Swin's;
 - the tokens as the model orders them, taken for maps: the control, which has to fail.
 
-Means over the seeds, for tokens of 4 and of 8 pixels: Swin 12.9 and 15.0 (standard deviation 0.3
-and 0.7), places 12.7 and 15.4, maps 12.0 and 12.9, the control 4.6 and 5.5. Maps alone lose more
-than the noise: they are up to half a stride off, and strokes of digits are a few pixels wide.
+Means over the seeds, for tokens of 4 and of 8 pixels: Swin 63.5 and 60.8 (standard deviation 1.0
+and 0.7), places 62.3 and 58.9, maps 57.2 and 49.3, the control 13.0 and 12.9. With places a few
+points are lost, as tokens wrap around the borders; maps lose more, as they are up to half a stride
+off.
 """
 
 from functools import cache
@@ -23,8 +24,7 @@ import torch
 from torch.nn import functional
 
 import vitrail.models  # noqa: F401
-from replication.datasets.arrays import Digits
-from replication.datasets.scenes import CLASSES, compose
+from replication.datasets.stand_ins.patchwork import CLASSES, compose
 from replication.images.opening import stream
 from vitrail.shift.torus import roll_image
 
@@ -41,13 +41,13 @@ MICRO = {
 
 
 def scenes(split, count):
-    """Images ``(B, 3, H, W)`` and their classes ``(B, 1 + classes, H, W)``, first "unlabelled"."""
-    digits, random = Digits(split), stream("dense probe", split)
-    pairs = [compose(digits, random) for _ in range(count)]
+    """Images ``(B, 3, H, W)`` and their classes ``(B, classes, H, W)``, 0 or 1."""
+    random = stream("dense probe", split)
+    pairs = [compose(split, random) for _ in range(count)]
     images, masks = (
         torch.stack([torch.from_numpy(pair[part][:, :SIDE]) for pair in pairs]) for part in (0, 1)
     )
-    classes = functional.one_hot(masks.long(), 1 + len(CLASSES)).permute(0, 3, 1, 2)
+    classes = functional.one_hot(masks.long(), len(CLASSES)).permute(0, 3, 1, 2)
     return images.permute(0, 3, 1, 2) / 127.5 - 1, classes.float()
 
 
@@ -61,8 +61,8 @@ def miou(train, validate):
     for maps, classes in (train, validate):
         stride = classes.shape[2] // maps.shape[2]
         label = rows(functional.avg_pool2d(classes, stride)).argmax(dim=1)
-        inputs.append(rows(maps)[label > 0])
-        targets.append(label[label > 0] - 1)
+        inputs.append(rows(maps))
+        targets.append(label)
     mean, std = inputs[0].mean(dim=0), inputs[0].std(dim=0)
     x, y = (functional.pad((part - mean) / std, (0, 1), value=1.0) for part in inputs)
     wanted = functional.one_hot(targets[0], len(CLASSES)).double()
@@ -102,12 +102,9 @@ def measured():
 
 
 @pytest.mark.parametrize("level", [0, 1])
-def test_tokens_with_their_places_are_as_good_as_swins(level):
-    """Within the noise of a difference between two drawings of the weights."""
-    swin, placed, _, _ = measured()[level].unbind(dim=1)
-    noise = (2 * swin.var()).sqrt()
-    assert placed.mean() >= swin.mean() - 2 * noise
-    assert placed.mean() >= 0.9 * swin.mean()
+def test_tokens_with_their_places_are_nearly_as_good_as_swins(level):
+    swin, placed, _, _ = measured()[level].mean(dim=0)
+    assert placed >= 0.95 * swin
 
 
 @pytest.mark.parametrize("level", [0, 1])

@@ -1,18 +1,22 @@
-"""The stand-in `patchwork`: ADE20K's for the segmenters of the shift paper."""
+"""The stand-in `patchwork` of datasets with masks, for segmenters and dense probes."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
+from PIL import Image, ImageColor
+from torch.utils.data import Dataset
 
-from replication.datasets.scenes import WIDTHS, ComposedScenes, Scene
 from replication.datasets.stand_ins.regions import pieces
 from replication.datasets.stand_ins.shift import KINDS
 from replication.images.opening import Split, role, stream
 
 COUNTS: dict[Split, int] = {"train": 100, "val": 60}
+HEIGHT = 64
+WIDTHS = (64, 72, 80, 88, 96)
 SIDE = 24
 LEAST = 12
 THINGS = 6
@@ -21,9 +25,27 @@ THINGS = 6
 CLASSES = ("sky", "pine", "trees", "facade", "petals")
 """Names of `shift.KINDS`."""
 
+PALETTE = tuple(ImageColor.getrgb(f"hsv({hue}, 90%, 85%)") for hue in range(180, 360, 36))
+"""The colour of each class in pictures of masks."""
+
+
+class ComposedScenes(Dataset[tuple[Image.Image, np.ndarray]]):
+    """Scenes in memory, given as pixels (H, W, 3) uint8 and masks (H, W) uint8 of classes."""
+
+    def __init__(self, scenes: Iterable[tuple[np.ndarray, np.ndarray]]):
+        self.scenes = list(scenes)
+
+    def __len__(self) -> int:
+        return len(self.scenes)
+
+    def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
+        """Return an RGB image and its mask, (H, W) uint8."""
+        pixels, mask = self.scenes[index]
+        return Image.fromarray(pixels), mask
+
 
 def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """Scenes of squares, cut from the regions of photographs of the paper's other stand-ins.
+    """Scenes of squares, cut from five of the regions of photographs of `two_pieces`.
 
     The class of a pixel is its region, of which there are five. Regions have colours in common and
     a square may be anywhere, so neither a pixel's colour nor its place tells what it shows: a
@@ -35,9 +57,10 @@ def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
 
 
 def compose(split: Split, random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
-    """Compose the next scene: (H, W, 3) uint8, and its mask (H, W) uint8, 1 + class."""
-    scene = Scene(int(random.choice(WIDTHS)))
-    height, width = scene.mask.shape
+    """Compose the next scene: (H, W, 3) uint8, and its mask (H, W) uint8 of classes."""
+    height, width = HEIGHT, int(random.choice(WIDTHS))
+    pixels = np.empty((height, width, 3), dtype=np.uint8)
+    mask = np.empty((height, width), dtype=np.uint8)
     first_row, first_column = -random.randint(SIDE, size=2)
     rows, columns = range(first_row, height, SIDE), range(first_column, width, SIDE)
     squares = [(top, left, SIDE) for top, left in itertools.product(rows, columns)]
@@ -47,5 +70,8 @@ def compose(split: Split, random: np.random.RandomState) -> tuple[np.ndarray, np
     labels = random.randint(len(KINDS), size=len(squares))
     cut = pieces(np.array(KINDS)[labels], split, random, SIDE, halved=False)
     for piece, label, (top, left, side) in zip(cut, labels, squares, strict=True):
-        scene.paste(piece[:side, :side], np.ones((side, side), bool), top, left, 1 + label)
-    return scene.pixels, scene.mask
+        y, x = max(top, 0), max(left, 0)
+        place = pixels[y : top + side, x : left + side]  # what sticks out is cut
+        place[:] = piece[y - top :, x - left :][: place.shape[0], : place.shape[1]]
+        mask[y : top + side, x : left + side] = label
+    return pixels, mask

@@ -6,8 +6,6 @@ both splits (`replication.images.photos.tiles`).
 
 from __future__ import annotations
 
-from typing import Literal
-
 import numpy as np
 
 from replication.images.opening import Split, role
@@ -27,9 +25,6 @@ REGIONS = (
 )
 """Photograph and left, upper, right and lower border of each region."""
 
-Part = Literal["all", "shared", "reserved"]
-"""Which of the tiles that train: every third is reserved, and the others are shared."""
-
 
 def pieces(
     regions: np.ndarray,
@@ -38,13 +33,13 @@ def pieces(
     side: int,
     *,
     halved: bool,
-    part: Part = "all",
+    two_thirds: bool = False,
 ) -> np.ndarray:
     """Cut squares anywhere in tiles of regions, given by index: (N, side, side, 3) uint8.
 
     With `halved` a pixel is the mean of 2x2 pixels of a photograph. Tiles of which less than half a
-    side lies in the region are left out. `part` counts for the split that trains alone: a model
-    that is trained on the reserved tiles has seen none of the shared.
+    side lies in the region are left out. With `two_thirds` every third of the tiles that train is
+    left out, too.
     """
     step = 2 if halved else 1
     scaled = {name: _halved(pixels) if halved else pixels for name, pixels in photos().items()}
@@ -52,8 +47,8 @@ def pieces(
     for region, (name, box) in enumerate(REGIONS):
         (chosen,) = np.nonzero(regions == region)
         boxes = tiles(name, split, box, least=max(step * side, TILE // 2))
-        if role(split) == "train" and part != "all":
-            boxes = boxes[(np.arange(len(boxes)) % 3 == 2) == (part == "reserved")]
+        if two_thirds and role(split) == "train":
+            boxes = boxes[np.arange(len(boxes)) % 3 != 2]
         left, top, right, bottom = boxes[random.randint(len(boxes), size=len(chosen))].T
         x = random.randint(left, right - step * side + 1)[:, None] + step * np.arange(side)
         y = random.randint(top, bottom - step * side + 1)[:, None] + step * np.arange(side)

@@ -1,4 +1,4 @@
-"""Stand-ins of datasets with masks, which are composed in memory, as datasets of mmseg's.
+"""The stand-in of datasets with masks, which is composed in memory, as a dataset of mmseg's.
 
 MMSegmentation reads files. `ComposedFiles` shows it those of a folder that is not there:
 
@@ -21,8 +21,7 @@ from mmseg.registry import DATASETS
 from PIL import Image
 
 from replication.config.functions import import_function
-from replication.datasets.scenes import CLASSES, PALETTE
-from replication.datasets.stand_ins import patchwork, placed_scenes
+from replication.datasets.stand_ins.patchwork import CLASSES, PALETTE
 from replication.images.opening import TUNING, Split
 
 if TYPE_CHECKING:
@@ -37,14 +36,14 @@ def composed_root(info: DatasetInfo, seed: int) -> str:
 
 
 class ComposedFiles(BaseStorageBackend):
-    """Reads scenes as files: an image, or a mask of 0 for unlabelled and c + 1 for class c."""
+    """Reads scenes as files: an image, or a mask of c + 1 for class c."""
 
     def get(self, filepath: str) -> bytes:
         """Return the PNG file of an image or a mask."""
         *root, kind, split, file = filepath.split("/")
         image, mask = _scenes("/".join(root), split)[int(file.removesuffix(".png"))]
         buffer = io.BytesIO()
-        picture = image if kind == "images" else Image.fromarray(mask + 1)  # 255 becomes 0
+        picture = image if kind == "images" else Image.fromarray(mask + 1)
         picture.save(buffer, "png", compress_level=1)
         return buffer.getvalue()
 
@@ -75,49 +74,10 @@ def _scenes(root: str, split: Split) -> Any:
 
 
 @DATASETS.register_module()
-class ScenesDataset(BaseSegDataset):
-    """The laptop stand-in for ADE20K in octic's dense probes (`replication.datasets.scenes`)."""
+class PatchworkDataset(BaseSegDataset):
+    """Squares of regions of photographs (`replication.datasets.stand_ins.patchwork`)."""
 
     METAINFO = {"classes": CLASSES, "palette": [list(color) for color in PALETTE]}
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(img_suffix=".png", seg_map_suffix=".png", reduce_zero_label=True, **kwargs)
-
-
-def _metainfo(world: placed_scenes.World) -> dict[str, Any]:
-    """As many colours of the scenes' as a world of `stand_ins.placed_scenes` has classes."""
-    classes = placed_scenes.classes(world)
-    digits = PALETTE[-10::2]  # told apart by hue
-    palette = [*PALETTE[:2], *digits][: len(classes)]
-    return {"classes": classes, "palette": [list(color) for color in palette]}
-
-
-@DATASETS.register_module()
-class HalvesDataset(ScenesDataset):
-    """Digits named by their half of the image (`replication.datasets.stand_ins.placed_scenes`)."""
-
-    METAINFO = _metainfo("halves")
-
-
-@DATASETS.register_module()
-class ThirdsDataset(ScenesDataset):
-    """Digits named by their third of the image."""
-
-    METAINFO = _metainfo("thirds")
-
-
-@DATASETS.register_module()
-class QuartersDataset(ScenesDataset):
-    """Digits named by their quarter of the image."""
-
-    METAINFO = _metainfo("quarters")
-
-
-@DATASETS.register_module()
-class PatchworkDataset(ScenesDataset):
-    """Squares of regions of photographs (`replication.datasets.stand_ins.patchwork`)."""
-
-    METAINFO = {
-        "classes": patchwork.CLASSES,
-        "palette": [list(color) for color in PALETTE[-len(patchwork.CLASSES) :]],
-    }

@@ -1,4 +1,4 @@
-"""Pieces of regions: of tiles of the split and of the part, at either scale."""
+"""Pieces of regions: of tiles of the split, at either scale."""
 
 import itertools
 
@@ -32,20 +32,20 @@ def test_a_piece_is_of_its_region(flat):
     assert (shown == CLASSES).mean() > 0.97
 
 
-def test_reserved_and_shared_tiles_are_all_that_train_and_have_no_pixel_in_common(monkeypatch):
+def test_two_thirds_of_the_tiles_that_train_can_be_asked_for(monkeypatch):
     """Photographs that number their pixels show which were cut."""
     numbers = np.arange(427 * 640, dtype=np.int64).reshape(427, 640)
     coded = np.stack([numbers // 65536, numbers // 256 % 256, numbers % 256], -1).astype(np.uint8)
     monkeypatch.setattr(regions, "photos", lambda: {"china": coded, "flower": coded})
     sky = np.zeros(2000, int)
-    cut = {
-        part: pieces(sky, "train", np.random.RandomState(0), 16, halved=False, part=part)
-        for part in ("all", "shared", "reserved")
-    }
-    seen = {part: {*map(bytes, found.reshape(-1, 3))} for part, found in cut.items()}
-    assert not seen["shared"] & seen["reserved"]
-    both = seen["shared"] | seen["reserved"]
-    assert len(both & seen["all"]) > 0.95 * max(len(both), len(seen["all"]))
+    for split, share in (("train", 2 / 3), ("val", 1)):
+        every, fewer = (
+            pieces(sky, split, np.random.RandomState(0), 16, halved=False, two_thirds=fewer)
+            for fewer in (False, True)
+        )
+        seen, left = ({*map(bytes, found.reshape(-1, 3))} for found in (every, fewer))
+        assert len(left - seen) < 0.05 * len(left)
+        assert len(left) / len(seen) == pytest.approx(share, abs=0.05)
 
 
 def test_halved_pieces_are_means_of_two_by_two_pixels():

@@ -100,7 +100,7 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     fig = fig3a(tidy(rows), [])
     (inset,) = fig.axes[0].child_axes
     assert inset.get_title(loc="right") == "EuroSAT, enlarged"
-    stood_in = {row.replace("EuroSAT", "EuroSAT (here: photo-regions)"): rows[row] for row in rows}
+    stood_in = {row.replace("EuroSAT", "EuroSAT (here: two-pieces)"): rows[row] for row in rows}
     (longer,) = fig3a(tidy(stood_in), []).axes[0].child_axes
     assert longer.get_title(loc="right") == "EuroSAT, enlarged"
     assert drawn(inset) == {"EuroSAT, APE": (0.006, 0.0), "EuroSAT, no PE": (0.0, 2.0)}
@@ -327,7 +327,7 @@ def test_figure_1_shows_each_dataset_beside_its_name():
 
 
 def test_figure_2_shows_every_class_under_its_original(root):
-    info = load_registry(root / "configs" / "datasets.yaml")["digits-position"]
+    info = load_registry(root / "configs" / "datasets.yaml")["pieces-in-corners"]
     values = position_samples(Described("cpu", Path(), 0, recipe=None, info=info), samples=2)
     fig = fig2(pd.DataFrame(), [{"values": {"0": values}}])
     titles = [ax.get_title() for ax in fig.axes if ax.get_title()]

@@ -21,11 +21,11 @@ def describe(root, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def values(describe):
-    return position_samples(describe("digits-position"), samples=2)
+    return position_samples(describe("pieces-in-corners"), samples=2)
 
 
 def test_every_class_shows_its_own_samples(describe, values):
-    described = describe("digits-position")
+    described = describe("pieces-in-corners")
     train = build(described.info, "train", described.data_root)
     assert sum(values[f"{label}/images"] for label in range(16)) == len(train)
     for label in range(16):
@@ -48,10 +48,10 @@ def test_only_the_first_eight_classes_have_a_corner_of_their_own(values):
 
 def test_the_content_is_what_stands_in_the_corner(values):
     for label in range(8):
-        row, column = 8 * (label % 4 // 2), 8 * (label % 2)
+        row, column = 12 * (label % 4 // 2), 12 * (label % 2)
         frame = np.array(values[f"{label}/pixels"][0])
         content = np.array(values[f"{label}/content"])
-        assert (frame[row : row + 8, column : column + 8] == content).all()
+        assert (frame[row : row + 12, column : column + 12] == content).all()
     originals = [values[f"{label}/original"] for label in range(16)]
     assert originals[:4] == [originals[0]] * 4
     assert originals[4:8] == [originals[4]] * 4
@@ -72,7 +72,7 @@ def test_a_class_without_images_shows_none(root, tmp_path):
         assert not np.any(values[f"{label}/content"])
 
 
-@pytest.mark.parametrize("name", ["digits", "few-pieces-inside"])
+@pytest.mark.parametrize("name", ["digits", "pieces-in-a-row"])
 def test_another_dataset_is_refused(describe, name):
     with pytest.raises(VitrailError, match=f"'{name}' depend on position is not known"):
         position_samples(describe(name))
@@ -80,7 +80,7 @@ def test_another_dataset_is_refused(describe, name):
 
 def test_datasets_are_shown_by_images_spread_over_their_training_splits(root, describe):
     registry = load_registry(root / "configs" / "datasets.yaml")
-    infos = registry["digits"], registry["photo-regions"]
+    infos = registry["digits"], registry["two-pieces"]
     folder = describe("digits").data_root
     values = dataset_samples(Context("cpu", folder, 0, datasets=infos), image_size=16, samples=3)
     for place, info in enumerate(infos):

@@ -11,6 +11,9 @@ from timm.models.vision_transformer import VisionTransformer
 from torch import nn
 
 from replication.config.datasets import load_registry
+from replication.datasets import arrays
+from replication.datasets.arrays import Digits
+from replication.datasets.placed_images import in_corners
 from replication.images.opening import build
 from replication.images.transforms import eval_transform
 from replication.measures.accuracy import accuracy
@@ -57,9 +60,24 @@ def quadrants(images):
 
 
 @pytest.fixture(scope="module")
-def weights(root):
-    """The ridge regression of the classes of digits-position."""
-    info = load_registry(root / "configs" / "datasets.yaml")["digits-position"]
+def info(root):
+    """The digits, but each in a random corner of a frame of 16 pixels: two classes become eight."""
+
+    def in_frames(folder, split):
+        scans = Digits(split)
+        return in_corners(scans.images, scans.labels, split)
+
+    entry = load_registry(root / "configs" / "datasets.yaml")["digits"]
+    placed = {"loader": "replication.datasets.arrays:digits_in_corners", "classes": 16}
+    statistics = {"mean": (0.07632,) * 3, "std": (0.22971,) * 3}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(arrays, "digits_in_corners", in_frames, raising=False)
+        yield entry.model_copy(update=placed | statistics)
+
+
+@pytest.fixture(scope="module")
+def weights(root, info):
+    """The ridge regression of the classes of the digits in corners."""
     train = build(info, "train", root)
     pixels = torch.stack([torch.tensor(np.array(image)) for image, _ in train])
     mean, std = (255 * torch.tensor(statistic) for statistic in (info.mean, info.std))
@@ -71,13 +89,11 @@ def weights(root):
 
 
 @pytest.fixture
-def placed(root, trained_on_digits):
-    """Make a run on digits-position of a given model."""
-    info = load_registry(root / "configs" / "datasets.yaml")["digits-position"]
+def placed(info, trained_on_digits):
+    """Make a run on the digits in corners of a given model."""
 
     def make(model, seed=0):
-        run = trained_on_digits(model, seed, dataset="digits-position", image_size=16)
-        return replace(run, info=info)
+        return replace(trained_on_digits(model, seed, image_size=16), info=info)
 
     return make
 
