@@ -44,7 +44,7 @@ def test_a_step_that_is_done_is_one_line(clock, capsys):
     clock.seconds += 90
     tell(log, "Finished jobid: 7 (Rule: train)", event=LogEvent.JOB_FINISHED, job_id=7)
     tell(log, event=LogEvent.PROGRESS, done=3, total=8)
-    assert capsys.readouterr().err == "[3/8, 90 s] train shift a_swin_t-cifar10 0-1: 90 s\n"
+    assert capsys.readouterr().err == "[3/8, 90 s] train shift a_swin_t-cifar10 0: 90 s\n"
 
 
 def test_of_two_that_run_each_has_its_own_time(clock, capsys):

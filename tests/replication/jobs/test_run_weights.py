@@ -1,5 +1,6 @@
 """A training that starts from another run takes the weights that this run's record names."""
 
+import json
 import re
 import shlex
 import shutil
@@ -23,7 +24,7 @@ ROOTS = ("runs_root", "data_root")
 
 @pytest.fixture
 def tuned(small_checkout):
-    """A run that starts from one whose seed 1 has weights and a record."""
+    """A run that starts from one whose second seed has weights and a record."""
     path = small_checkout / "configs" / "papers" / "template" / "recipes.yaml"
     recipes = read_yaml(path)
     model = {"name": "test_vit", "args": {"img_size": 8, "patch_size": 4}}
@@ -56,18 +57,18 @@ def damaged(path):
 
 
 def of_another_recipe(path):
-    owner = {"run": '{"recipe_hash": "0a1b2c3d", "seed": 1}'}
+    owner = {"run": json.dumps({"recipe_hash": "0a1b2c3d", "seed": int(path.parent.name[4:])})}
     safetensors.torch.save_file({"x": torch.zeros(1)}, path, metadata=owner)
 
 
 @pytest.mark.parametrize(
     ("file", "break_it"),
     [
-        ("seed1/weights.safetensors", Path.unlink),
-        ("seed1/weights.safetensors", damaged),
-        ("seed1/weights.safetensors", of_another_recipe),
-        ("trained-seed1.json", Path.unlink),
-        ("trained-seed1.json", damaged),
+        ("weights", Path.unlink),
+        ("weights", damaged),
+        ("weights", of_another_recipe),
+        ("record", Path.unlink),
+        ("record", damaged),
     ],
 )
 def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
@@ -75,7 +76,7 @@ def test_what_a_step_tells_to_run_has_the_settings_that_it_was_planned_with(
 ):
     """It makes what the step makes, and anew the record of the training that is wrong."""
     node, source = tuned
-    break_it(source.home / file)
+    break_it(getattr(source, file))
     done = vitrail("run", node.write())
     assert done.code == 2
     settings = {f"{name}={node.output.parents[3] / name.partition('_')[0]}" for name in ROOTS}
@@ -138,14 +139,14 @@ def test_a_record_that_is_gone_is_completed_again_without_training(tuned, vitrai
 def test_a_source_that_is_not_trained_is_told(tuned):
     node, source = tuned
     source.weights.unlink()
-    with pytest.raises(VitrailError, match=r"seed1/weights\.safetensors does not exist: run"):
+    with pytest.raises(VitrailError, match=re.escape(f"{source.weights} does not exist")):
         starting_weights(node.run.source)
 
 
 def test_weights_of_another_recipe_are_no_start(tuned):
     node, source = tuned
     weights = build_model(source.recipe, source.dataset.classes).state_dict()
-    save_weights(weights, source.weights, node.run.recipe, 1)
+    save_weights(weights, source.weights, node.run.recipe, source.seed)
     with pytest.raises(VitrailError, match=f"of recipe {node.run.recipe.hash}, not of recipe"):
         starting_weights(node.run.source)
 

@@ -42,7 +42,7 @@ go("two", options=TrainingOptions(validate_every=1))
 go("other", seed=1, stop_after=1)
 go("two")
 
-# What the lead meets stops everyone.
+# An error of rank zero stops both.
 (folder / "file").write_text("")
 try:
     go("file")
@@ -65,10 +65,10 @@ def odd():
 
 team = Team.assemble("cpu")
 facts["everywhere"] = reason(lambda: go("unshared", **unshared))
-facts["somewhere"] = reason(lambda: team.together(odd))
-facts["nowhere"] = team.together(lambda: team.rank)
+facts["somewhere"] = reason(lambda: team.on_all_ranks(odd))
+facts["nowhere"] = team.on_all_ranks(lambda: team.rank)
 facts["largest"] = team.largest(team.rank, 5 - team.rank)
-facts["told"] = team.from_lead(lambda: f"from {team.rank}")
+facts["told"] = team.on_rank_zero(lambda: f"from {team.rank}")
 (folder / f"facts{team.rank}.json").write_text(json.dumps(facts))
 """
 SOBER = {"batch": {"size": 256, "micro": 64}, "ema_decay": None}
@@ -122,7 +122,7 @@ def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe,
     assert read_finished(two / "two")["processes"] == 2
 
 
-def test_the_leads_error_stops_all_and_is_told_once(two):
+def test_an_error_of_rank_zero_stops_all_and_is_reported_once(two):
     assert "cannot write to" in facts(two, 0)["error"]
     assert facts(two, 1)["exit"] == 2
 
@@ -137,7 +137,7 @@ def test_what_one_process_meets_stops_all_and_is_told_by_it(two):
     assert (facts(two, 0)["nowhere"], facts(two, 1)["nowhere"]) == (0, 1)
 
 
-def test_all_agree_on_what_the_lead_says_and_on_the_largest_values(two):
+def test_all_ranks_get_the_result_of_rank_zero_and_the_largest_values(two):
     assert facts(two, 0)["largest"] == facts(two, 1)["largest"] == [1, 5]
     assert facts(two, 0)["told"] == facts(two, 1)["told"] == "from 0"
 
