@@ -12,6 +12,7 @@ import re
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -439,14 +440,56 @@ def datasets_of(measurement):
 
 
 def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(after, catalog):
-    """Claims rest on it, and are then no longer those that were registered."""
-    dataset, old = "pieces-in-a-row", "mean: [0.44305, 0.43962"
-    changed = after("configs/datasets.yaml", old, "mean: [0.5, 0.43962")
+    changed = after("configs/datasets.yaml", "mean: [0.54863, 0.47728", "mean: [0.5, 0.47728")
+    due, records = of_dataset(catalog, "piece-to-crop")
+    # Claims rest on it, and are then no longer those that were registered.
+    assert changed == Changed(due, records, NOTHING, NOTHING, REPORT)
+
+
+def test_the_entry_of_a_dataset_that_is_searched_on_concerns_the_search_and_the_claims(
+    after, catalog
+):
+    """Scores of the search before are then of other data, so their rates are taken no more.
+
+    Claims rest on the dataset, and are then no longer those that were registered.
+    """
+    due, records = of_dataset(catalog, "pieces-in-corners")
+    following = {path for path in due if "-twice-" in path}  # a search goes on at these rates
+    assert following
+    changed = after(
+        *("configs/datasets.yaml", "mean: [0.112, 0.10866", "mean: [0.5, 0.10866"),
+        no_more=len(following),
+    )
+    searches = catalog.paper("position").searches
+    searched, _ = of_runs(
+        catalog,
+        lambda run: (
+            run.paper == "position"
+            and run.dataset.name == "pieces-in-corners"
+            and searches.covering(run.name)
+        ),
+    )
+    assert changed.older <= searched
+    shown = {
+        str(path)
+        for path, rendering in catalog.renderings.items()
+        if any(
+            str(record).startswith(f"{Path(folder).parent}/")
+            for folder in changed.older
+            for record in rendering.records
+        )
+    }
+    table = {"results/laptop/position/search.json"}
+    assert changed == Changed(due, records, changed.older, table | shown, REPORT)
+
+
+def of_dataset(catalog, dataset):
+    """The measurements that a dataset decides, and the records of the trainings on it."""
     due = of_measurements(catalog, lambda measurement: dataset in datasets_of(measurement))
     _, records = of_runs(
         catalog, lambda run: dataset in {trained.recipe.data.dataset for trained in run.lineage}
     )
-    assert changed == Changed(due, records, NOTHING, NOTHING, REPORT)
+    return due, records
 
 
 @pytest.mark.parametrize(
