@@ -141,7 +141,7 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     rows = read(folder / "results" / "laptop" / "template" / "table1.csv")
     assert [row["row"] for row in rows] == ["Clean", "Clean", "Noisy", "Noisy"]
     assert all(10 < float(row["measured"]) <= 100 for row in rows)
-    (checkpoints,) = (folder / "runs" / "template").glob("noisy-*/seed0/weights.safetensors")
+    (checkpoints,) = (folder / "runs" / "template").glob("noisy-*/seed*/weights.safetensors")
     assert not any(name.startswith("model.") for name in load_file(checkpoints))
 
 
@@ -185,7 +185,7 @@ def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
 
 
 def test_a_run_folder_says_what_it_is(made):
-    folders = list((made.path / "runs" / "template").glob("wide-*/seed0"))
+    folders = list((made.path / "runs" / "template").glob("wide-*/seed*"))
     assert len(folders) == 1
     names = {file.name for file in folders[0].iterdir()}
     assert names >= {"recipe.yaml", "log.jsonl", "weights.safetensors"}
@@ -196,7 +196,7 @@ def test_a_run_folder_says_what_it_is(made):
 
 def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(made):
     """What Snakemake starts for each is small, and measured by it; a short one not at all."""
-    logs = list((made.path / "runs" / "template").glob("*/logs/trained-seed0.tsv"))
+    logs = list((made.path / "runs" / "template").glob("*/logs/trained-seed*.tsv"))
     taken = [row["max_rss"] for log in logs for row in csv.DictReader(log.open(), delimiter="\t")]
     assert len(taken) == 2
     assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
@@ -303,9 +303,11 @@ def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
     runs = tuned.path / HOSTILE / "runs" / "template"
     (wide,), (kept,), (trained,) = (runs.glob(f"{name}-*") for name in ("wide", "kept", "tuned"))
     assert not list(runs.glob("again-*"))
-    for seed in range(3):
+    seeds = [weights.parent.name for weights in wide.glob("*/weights.safetensors")]
+    assert len(seeds) == 3
+    for seed in seeds:
         source, copy, further = (
-            load_file(run / f"seed{seed}" / "weights.safetensors") for run in (wide, kept, trained)
+            load_file(run / seed / "weights.safetensors") for run in (wide, kept, trained)
         )
         assert all(torch.equal(copy[name], value) for name, value in source.items())
         assert not any(torch.equal(further[name], value) for name, value in source.items())
@@ -477,8 +479,7 @@ def test_planning_everything_imports_no_torch_no_timm_no_mmsegmentation_and_need
 
 def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     """What a cluster's job runs reads its node, and no catalogue."""
-    (folder,) = (path.parent for path in (made.path / "runs/template").glob("wide-*/seed0"))
-    path = folder / "nodes" / "laptop" / "trained-seed0.json"
+    (path,) = (made.path / "runs/template").glob("wide-*/nodes/laptop/trained-seed*.json")
     papers = made.path / "configs" / "papers"
     papers.rename(papers.with_name("elsewhere"))
     try:
@@ -491,7 +492,7 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
 def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
     """The snakemake within it sees one rule, and reads the nodes of inputs that this makes."""
     runs = tuned.path / HOSTILE / "runs" / "template"
-    (kept,) = runs.glob("kept-*/trained-seed0.json")
+    kept = min(runs.glob("kept-*/trained-seed*.json"))
     for node in runs.glob("*/nodes/laptop/trained-*.json"):
         node.unlink()
     kept.unlink()
@@ -537,7 +538,7 @@ def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
 
 @pytest.mark.parametrize("broken", ["weights", "measurement"])
 def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broken):
-    (weights,) = (made.path / "runs/template").glob("wide-*/seed0/weights.safetensors")
+    (weights,) = (made.path / "runs/template").glob("wide-*/seed*/weights.safetensors")
     if broken == "weights":
         with weights.open("ab") as file:
             file.write(b"one byte more")
