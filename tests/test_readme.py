@@ -25,7 +25,7 @@ from tests.conftest import ROOT, catalog_of
 
 CHECKS = {
     "make_shift_equivariant": (
-        "assert equivariance.invariance_error(model, torch.randn(1, 3, 224, 224)) < 1e-4"
+        "assert conversion.invariance_error(model, torch.randn(1, 3, 224, 224)) < 1e-4"
     ),
     "UPerNet": (
         "assert logits.shape == (1, 150, 224, 448)\n"

@@ -84,8 +84,10 @@ for file in map(Path, sys.argv[1:]):
 def test_an_import_of_the_library_leaves_torch_load_to_its_user(tmp_path):
     torch.save({"epoch": 3, "args": argparse.Namespace(lr=0.1)}, tmp_path / "mine.pth")
     code = """
-import sys, torch import vitrail.models, vitrail.octic.group_averaging, vitrail.weights_file,
-vitrail.variance.resolution_accuracy print(torch.load(sys.argv[1], weights_only=False)["args"].lr)
+import sys, torch
+import vitrail.models, vitrail.octic.group_averaging, vitrail.weights_file
+import vitrail.variance.resolution_accuracy
+print(torch.load(sys.argv[1], weights_only=False)["args"].lr)
 """
     done = python(code, tmp_path / "mine.pth")
     assert done.stdout == "0.1\n", done.stderr

@@ -138,35 +138,10 @@ class Paper(PaperAtScale, Links):
     @functools.cached_property
     def search(self) -> Artifact | None:
         """The table of this scale's searches, which `all` leaves out; None without searches."""
-        return search_table(self, self.trials)
-
-    @functools.cached_property
-    def stands_for(self) -> dict[str, list[str]]:
-        """Each stand-in of this scale, with the names of the paper's datasets that it replaces."""
-        measures = self.artifacts_file.measures.values()
-        pairs = [
-            (self.recipe(name).data.dataset, self.printed(name).data.dataset)
-            for name in self.recipes
-            if not self.without(name)
-        ] + [
-            (here, dataset)
-            for measure in measures
-            for dataset in measure.datasets
-            if (here := self.stand_ins.get(dataset, dataset)) is not None
-        ]
-        found: dict[str, list[str]] = {}
-        for here, printed in dict.fromkeys(pairs):
-            if here != printed:
-                found.setdefault(here, []).append(printed)
-        return found
-
-    @functools.cached_property
-    def names_replaced(self) -> dict[str, str]:
-        """Each stand-in of this scale, with what the paper calls the datasets that it replaces."""
-        return {
-            here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
-            for here, replaced in self.stands_for.items()
+        self.measured |= {
+            score.measurement.path: score.measurement for score in self.trials.values()
         }
+        return search_table(self, self.trials, self.label, self.config)
 
     @functools.cached_property
     def tuning_results(self) -> dict[str, TuningResult] | None:

@@ -207,6 +207,34 @@ class PaperAtScale:
             if here.get(field) != printed.get(field)
         }
 
+    @functools.cached_property
+    def stands_for(self) -> dict[str, list[str]]:
+        """Each stand-in of this scale, with the names of the paper's datasets that it replaces."""
+        measures = self.artifacts_file.measures.values()
+        pairs = [
+            (self.recipe(name).data.dataset, self.printed(name).data.dataset)
+            for name in self.recipes
+            if not self.without(name)
+        ] + [
+            (here, dataset)
+            for measure in measures
+            for dataset in measure.datasets
+            if (here := self.stand_ins.get(dataset, dataset)) is not None
+        ]
+        found: dict[str, list[str]] = {}
+        for here, printed in dict.fromkeys(pairs):
+            if here != printed:
+                found.setdefault(here, []).append(printed)
+        return found
+
+    @functools.cached_property
+    def names_replaced(self) -> dict[str, str]:
+        """Each stand-in of this scale, with what the paper calls the datasets that it replaces."""
+        return {
+            here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
+            for here, replaced in self.stands_for.items()
+        }
+
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def sources(self, name: str) -> tuple[str, ...]:
         """The recipe that a recipe starts from at this scale, the one that this starts from, ...

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo
     from replication.config.recipe import Training
     from replication.config.tuning import Trial
-    from replication.plan.catalog import Paper
+    from replication.plan.resolve import PaperAtScale
 
 SEARCH = "search"
 COLUMNS = {1: "Score", 2: "Score with twice the steps"}
@@ -33,8 +33,13 @@ class Score(NamedTuple):
     key: str
 
 
-def search_table(paper: Paper, scores: dict[Trial, Score]) -> Artifact | None:
-    """The table of a paper's searches at its scale; None where it searches nothing."""
+def search_table(
+    paper: PaperAtScale, scores: dict[Trial, Score], label: str, config: tuple[str, ...]
+) -> Artifact | None:
+    """The table of a paper's searches at its scale; None where it searches nothing.
+
+    `label` and `config` are the scale as artifacts show it, and as a command asks for it.
+    """
     if not scores:
         return None
     read = {trial.dataset for trial in scores}
@@ -42,11 +47,10 @@ def search_table(paper: Paper, scores: dict[Trial, Score]) -> Artifact | None:
     for trial, score in scores.items():
         seeds.setdefault(trial._replace(seed=0), []).append(score)
     cells = {trial: _cell(trial, own) for trial, own in seeds.items()}
-    paper.measured |= {score.measurement.path: score.measurement for score in scores.values()}
     return Artifact(
-        scale=paper.label,
-        config=paper.config,
-        paper=paper.name,
+        scale=label,
+        config=config,
+        paper=paper.folder.name,
         name=SEARCH,
         kind="table",
         title="Learning rates tried on held-out images",
@@ -65,13 +69,14 @@ def search_table(paper: Paper, scores: dict[Trial, Score]) -> Artifact | None:
     )
 
 
-def trial_scores(paper: Paper, runs_root: Path) -> dict[Trial, Score]:
+def trial_scores(paper: PaperAtScale, runs_root: Path) -> dict[Trial, Score]:
     """The trials of a paper's searches at its scale, and where their scores are.
 
     Raises:
         VitrailError: a recipe that is searched is not valid, or starts from another's weights.
     """
-    folder, searches = runs_root / paper.name, paper.searches
+    called, searches = paper.folder.name, paper.searches
+    folder = runs_root / called
     found: dict[Trial, Score] = {}
     for name in searches.searched:
         if paper.without(name):
@@ -83,13 +88,13 @@ def trial_scores(paper: Paper, runs_root: Path) -> dict[Trial, Score]:
             *([longer] if longer else []),
         ):
             for trial in trials:
-                run = _run(paper.name, trial, recipe, info, folder)
+                run = _run(called, trial, recipe, info, folder)
                 given: dict[str, Any] = {"seed": run.seed, "device": paper.scale.device, "run": run}
-                score = _measurement(paper.name, recipe.score[0], run.home, given)
+                score = _measurement(called, recipe.score[0], run.home, given)
                 found[trial] = Score(score, recipe.score[1])
         for trial in searches.baseline_trials(info):
             given = {"args": {"part": "tuning"}, "seed": trial.seed, "datasets": (info,)}
-            pixels = _measurement(paper.name, PIXEL_BASELINES, folder, given)
+            pixels = _measurement(called, PIXEL_BASELINES, folder, given)
             found[trial] = Score(pixels, trial.recipe.removeprefix(BASELINE))
     return found
 

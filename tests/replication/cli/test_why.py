@@ -48,20 +48,22 @@ def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, ma
     assert (measured["measured"], measured["n_seeds"]) == (76.0, 3)
     assert measured["std"] == pytest.approx(1.0)
     assert measured["verdict"] == "not_comparable"
-    assert [own["seed"] for own in told["measurements"]] == [0, 1, 2]
+    runs = catalog.paper("tiny").runs("plain")
+    seeds = [run.seed for run in runs]
+    assert len(seeds) == 3
+    assert [own["seed"] for own in told["measurements"]] == seeds
     measurement = told["measurements"][0]
     assert measurement["function"] == "replication.measures.accuracy:accuracy"
     assert measurement["key"] == "top1"
     assert (measurement["record"], measurement["sha256"]) == (str(path), record.sha256)
     assert measurement["code"] == record.outcome["code"]
     assert (measurement["commit"], measurement["seconds"]) == ("a" * 40, 1.0)
-    runs = catalog.paper("tiny").runs("plain")
     assert [training["record"] for training in told["trainings"]] == [
         str(run.record) for run in runs
     ]
     code = catalog.training_node(runs[0]).code
     assert {training["code"] for training in told["trainings"]} == {code}
-    assert [training["seed"] for training in told["trainings"]] == [0, 1, 2]
+    assert [training["seed"] for training in told["trainings"]] == seeds
     assert told["faults"] == []
 
 

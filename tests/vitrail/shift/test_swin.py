@@ -149,7 +149,7 @@ def test_without_a_rule_for_ties_a_single_window_breaks_invariance(
 ):
     """All places of the one window hold the same tokens, yet their relative positions differ."""
     images, model = micro_noise(family), micro(family).double()
-    monkeypatch.setattr(windows, "settle", lambda scores, ties: scores)
+    monkeypatch.setattr(windows, "break_ties", lambda scores, ties: scores)
     assert invariance_error(model, images) > 1e-6
 
 
