@@ -188,33 +188,6 @@ def test_the_readme_is_read_in_a_few_minutes(root):
     assert len(text.split()) < 750
 
 
-def test_what_reproduce_is_said_to_end_with_is_what_is_published(root):
-    from replication.report.ledger import published_folder, read_published
-    from replication.report.results import count_evidence, told_evidence
-
-    folder = published_folder(catalog_of("laptop"))
-    nodes = [record.node for record in read_published(folder).values()]
-    runs = sum(node.kind == "training" for node in nodes)
-    counts = told_evidence(count_evidence(claims_published(root, "laptop").reset_index()))
-    text = (root / "docs" / "reproduce.md").read_text()
-    assert f"Runs at scale laptop: {runs} done" in text
-    assert f"Claims (those about the same numbers count once): {counts}" in text
-
-
-def test_how_the_laptop_is_said_to_agree_with_the_study_is_published(root):
-    from replication.publishing.compare import compare_with_scale, told_beside
-
-    published = str(root / "results" / "published")
-    catalog = load_catalog(root, scale="laptop", results_root=published)
-    outcome = compare_with_scale(catalog, "study")
-    # The study's margins are of selections in single precision, as the page says.
-    beyond = {(number.artifact, number.column) for number in outcome.beyond_chance}
-    assert beyond == {("shift_tableA11", "Smallest margin"), ("shift_tableA11", "Median margin")}
-    assert outcome.faults == {"numbers further apart than chance allows": 6}
-    page = (root / "docs" / "reproduce.md").read_text()
-    assert told_beside(outcome, "laptop", "study") in page
-
-
 @functools.cache
 def claims_published(root, scale):
     claims = pd.read_csv(root / "results" / "published" / scale / "claims.csv")
@@ -335,10 +308,11 @@ def test_the_tutorials_questions_are_about_cells_that_there_are(root):
 
 def test_the_tutorials_edit_makes_one_training_its_measurement_and_the_table_due(root, tmp_path):
     tutorial = (root / "docs" / "tutorial.md").read_text()
-    file, lines = re.search(r"at the end of `(\S+)`:\n\n```yaml\n(.*?)```", tutorial, re.S).groups()
+    edit = r"above `(\w+:)` in `(\S+)`:\n\n```yaml\n(.*?)```"
+    place, file, line = re.search(edit, tutorial, re.S).groups()
     shutil.copytree(root / "configs", tmp_path / "configs")
-    with (tmp_path / file).open("a") as scale:
-        scale.write(lines)
+    recipes, rest = (root / file).read_text().split(f"\n{place}\n")
+    (tmp_path / file).write_text(f"{recipes}\n{line}{place}\n{rest}")
     before, after = (load_catalog(folder, scale="laptop") for folder in (root, tmp_path))
     assert len(after.runs.keys() - before.runs.keys()) == 1
     assert len(after.measurements.keys() - before.measurements.keys()) == 1
