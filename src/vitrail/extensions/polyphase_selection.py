@@ -1,4 +1,4 @@
-"""Choices of grids to compare with the paper's (`grids`), on Swin; the paper lacks them.
+"""Choices of grids to compare with the paper's (`grid_selection`), on Swin; the paper lacks them.
 
     timm.create_model("polyphase_swin_tiny_patch4_window7_224", selection="lps")
 

@@ -5,13 +5,14 @@ of their irreducible representations: it needs an eighth of the parameters, and 
 multiplications. The features stay in that basis, one plane of channels for each of its vectors:
 
 - `group`: the elements, their representations and Fourier transform, the features as one tensor;
-- `layers`: the layers of a block, stated plainly (octic, Sec. 3.3); `fast`: the block as models run
-  it; `kernels`: its activation as one kernel, on a GPU;
-- `quarters`: patches and positions, which turn with the image (octic, Sec. 3.3.1);
+- `layers`: the layers of a block, stated plainly (octic, Sec. 3.3); `fast_block`: the block as
+  models run it; `kernels`: its activation as one kernel, on a GPU;
+- `embeddings`: patches and positions, which turn with the image (octic, Sec. 3.3.1);
 - `invariants`: invariants of such features (octic, App. D), and a check of a model's invariance;
 - `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
-- `views`: a plain ViT made invariant by eight forward passes, to compare with them;
-- `rotation`: the accuracy of any classifier on turned and mirrored images (octic, Sec. 4.1);
+- `group_averaging`: a plain ViT made invariant by eight forward passes, to compare with them;
+- `rotated_accuracy`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
+  4.1);
 - `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
 - `checkpoint`: to and from the published weights.
 """

@@ -31,11 +31,11 @@ The group multiplies the planes by `isotypic` and permutes the tokens (octic, Eq
 - Orthogonal matrices change no inner product, so no norm (`OcticLayerNorm`) and no score of
   attention (`SteerableAttention`).
 
-Here nothing is done for speed. `fast` computes the same function faster, and models run it; tests
-compare the two. `quarters` has what comes before the blocks (Sec. 3.3.1, Eq. 10), `invariants` what
-comes after them (App. D, Eq. 12-17). `Steerable*` are what an octic layer has in common with a
-flip-equivariant one (`flip`), on features ``(planes, B, N, c)``. Initial values and names of
-parameters are those of timm's ViT, where it has them.
+Here nothing is done for speed. `fast_block` computes the same function faster, and models run it;
+tests compare the two. `embeddings` has what comes before the blocks (Sec. 3.3.1, Eq. 10),
+`invariants` what comes after them (App. D, Eq. 12-17). `Steerable*` are what an octic layer has in
+common with a flip-equivariant one (`flip`), on features ``(planes, B, N, c)``. Initial values and
+names of parameters are those of timm's ViT, where it has them.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 Importing this package registers everything with mmseg, so that a config of mmseg's says
 ``custom_imports = dict(imports=["vitrail.segmentation"])`` and works with mmseg's own tools:
 
-- `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive`: Swin and SwinV2, shift-equivariant;
-- `heads`: UperNet's heads, shift-equivariant, on the decoder of `vitrail.shift.upernet`.
+- `backbones`, `vit`: timm's SwinV2 and ViT; `adaptive_backbones`: Swin and SwinV2,
+  shift-equivariant;
+- `adaptive_heads`: UperNet's heads, shift-equivariant, on the decoder of `vitrail.shift.upernet`.
 """
 
 # decides no number: it registers every type, and one counts where it is named

@@ -2,26 +2,27 @@
 
 Three modules of Swin are replaced, each by one method here. It calls what computes the equations:
 
-- `_tokenize`, A-token (Eq. 13): `grids.PaperGrid.forward`, with F of Eq. 14 from `correlation`
-  where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
+- `_tokenize`, A-token (Eq. 13): `grid_selection.PaperGrid.forward`, with F of Eq. 14 from
+  `autocorrelation` where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
 - `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `windows.window_energies`, the choice
   (Eq. 20) by `windows.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
-- `_merge`, A-PMerge (Eq. 21-23): `grids.PaperGrid.merge`, by `polyphase.strongest_phase`.
+- `_merge`, A-PMerge (Eq. 21-23): `grid_selection.PaperGrid.merge`, by `polyphase.strongest_phase`.
 
 `polyphase.grids` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. timm's blocks
 follow, on a circle (Eq. 7-9: `circular_blocks`). Its head takes the mean of the tokens (Eq. 4), so
 their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses
-once, before its first block (as the example of Sec. A2.2; `other_grids` has the other reading).
-Each window holds the same tokens in the
-same order, so timm's relative bias (Eq. 11-12) stays, without `adaptive_mvitv2`'s Eq. 24.
+once, before its first block (as the example of Sec. A2.2; `polyphase_selection` has the other
+reading). Each window holds the same tokens in the same order, so timm's relative bias (Eq. 11-12)
+stays, without `adaptive_mvitv2`'s Eq. 24.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
 
-With ``"fast"`` (see `grids`) one roll serves a stage's windows and the next merging, whose patches
-then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes first
-in memory. The image is rolled to it and tokenised again (`grids.tokens_at`). The tokens of a
-shifted image are then in the same memory order as those of the image and have the same bits, and so
-has all that follows: a convolution or a matrix product may round differently at another place.
+With ``"fast"`` (see `grid_selection`) one roll serves a stage's windows and the next merging, whose
+patches then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes
+first in memory. The image is rolled to it and tokenised again (`grid_selection.tokens_at`). The
+tokens of a shifted image are then in the same memory order as those of the image and have the same
+bits, and so has all that follows: a convolution or a matrix product may round differently at
+another place.
 
 SwinV2 has a norm behind the projection of merging, which leaves all tokens with about the same
 energy, so energies are those before that norm. The sides of its windows are even, so the grid of
@@ -136,7 +137,8 @@ class AdaptiveSwinBase(Adaptive, StageModel):
     ) -> tuple[Tensor, Frame]:
         """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20).
 
-        The first stage's are computed again from `images`, at the anchor: see `grids.tokens_at`.
+        The first stage's are computed again from `images`, at the anchor: see
+        `grid_selection.tokens_at`.
         """
         grid = self.later_window_grid if index else self.window_grid
         offset = grid.windows(

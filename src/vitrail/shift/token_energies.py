@@ -1,4 +1,4 @@
-"""What the grids of tokens are scored and made of (shift, Sec. 4); `grids` chooses them.
+"""What the grids of tokens are scored and made of (shift, Sec. 4); `grid_selection` chooses them.
 
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. Patch merging
 is one, too (Claim 3).

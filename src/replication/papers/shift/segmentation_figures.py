@@ -1,4 +1,4 @@
-"""Figures 5, A1 and A2 of the shift paper, drawn from what `illustrations` measured."""
+"""Figures 5, A1 and A2 of the shift paper, drawn from what `segmentation_figure_data` measured."""
 
 from __future__ import annotations
 
