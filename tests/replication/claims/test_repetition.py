@@ -105,11 +105,11 @@ def rewritten(root, tmp_path):
 
 
 def of_seeds(chosen):
-    """Change a row to what it says of some of its six seeds, or to nothing if it has others."""
+    """Change a row to what it says of some of its first six seeds, or to nothing if it has less."""
 
     def change(row):
         values = [float(value) for value in row["by_seed"].split()]
-        summary = summarize([values[seed] for seed in chosen] if len(values) == 6 else [])
+        summary = summarize([values[seed] for seed in chosen] if len(values) >= 6 else [])
         row["measured"], row["n_seeds"] = summary.measured, summary.n_seeds
         row["std"] = summary.std
         return row
@@ -119,18 +119,17 @@ def of_seeds(chosen):
 
 @pytest.mark.parametrize("seeds", [3, 1])
 def test_a_repetition_under_other_seeds_is_verified(root, rewritten, seeds):
-    """Of the six published seeds of each model, the first ones against others."""
+    """Of six published seeds of each model that has as many, the first ones against others."""
     first, others = range(seeds), range(3, 3 + seeds)
-    published = rewritten("later", "published", of_seeds(first)) / "later"
-    here = rewritten("later", "here", of_seeds(others))
-    outcome = outcome_of(load_catalog(root, scale="later", results_root=str(here)), published)
-    assert len(outcome.judged) > 200
-    assert outcome.counted("same") < 0.3 * len(outcome.judged)
+    published = rewritten("laptop", "published", of_seeds(first)) / "laptop"
+    here = rewritten("laptop", "here", of_seeds(others))
+    outcome = outcome_of(load_catalog(root, scale="laptop", results_root=str(here)), published)
+    assert sum(number.agreement != "same" for number in outcome.judged) > 30
     assert outcome.faults == {}
 
 
 def test_a_table_of_which_each_number_was_changed_fails(root, rewritten):
-    """Four models of variance's Table 5 are trained once at scale laptop."""
+    """Variance's Table 5 has few models, and some of them are trained under one seed."""
 
     def change(row):
         if (row["paper"], row["artifact"]) == ("variance", "table5"):
