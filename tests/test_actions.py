@@ -64,7 +64,7 @@ def test_the_targets_of_make_exist(workflows, root):
         for command in commands
         for target in re.findall(r"^(?:as_a_new_user )?make ([\w-]+)", command, re.MULTILINE)
     }
-    assert {"test", "lint", "docs", "test-cluster", "test-lower-bounds"} <= asked <= targets
+    assert {"test-all", "lint", "docs", "test-cluster", "test-lower-bounds"} <= asked <= targets
 
 
 def test_the_pythons_are_those_that_the_project_allows(workflows, root):
@@ -78,3 +78,19 @@ def test_the_pythons_are_those_that_the_project_allows(workflows, root):
         tested |= {version for version in asked if "matrix" not in version}
     assert {"3.11", "3.13"} <= tested
     assert all(f"{version}.9" in allowed for version in tested)
+
+
+def test_what_a_marker_leaves_out_of_make_test_runs_in_ci(root):
+    """Each marker is selected by a target of make that CI calls, itself or by `test-all`."""
+    settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]
+    markers = {line.partition(":")[0] for line in settings["ini_options"]["markers"]}
+    makefile = (root / "Makefile").read_text()
+    rules = re.findall(r"^([\w-]+):(.*)\n((?:\t.*\n)*)", makefile, re.MULTILINE)
+    needs = {target: prerequisites.split() for target, prerequisites, _ in rules}
+    steps = (root / ".ci" / "run").read_text().replace("\\\n", "").splitlines()
+    called = [name for line in steps for name in re.findall(r"\bmake ([\w-]+)(?!.*TESTS)", line)]
+    called += [target for name in called for target in needs.get(name, [])]
+    recipes = "".join(recipe for target, _, recipe in rules if target in called)
+    selected = re.findall(r'(?<!not )\b(\w+)\b(?= and not |")', recipes)
+    selected += re.findall(r"-m (\w+)", recipes)
+    assert markers <= set(selected)

@@ -254,6 +254,7 @@ def test_an_environment_that_was_made_elsewhere_is_refused_with_a_remedy_that_wo
     assert "pip:" not in make(here, "install").stdout
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["torchvision", "timm"])
 def test_it_can_be_imported_with_nothing_imported_before(name):
     done = python(f"import {name}")
@@ -267,6 +268,7 @@ def before_torchvision(root):
     return f"import sys; sys.path.insert(0, {folder!r}); import torchvision_on_cpu, torch\n"
 
 
+@pytest.mark.slow
 def test_torchvision_can_be_imported_where_its_extension_does_not_load(before_torchvision):
     done = python(
         before_torchvision + "def refuse(path): raise OSError('built for another CUDA')\n"
@@ -279,6 +281,7 @@ def test_torchvision_can_be_imported_where_its_extension_does_not_load(before_to
     assert done.stdout == f"torchvision::nms{arguments}torchvision::qnms{arguments}", done.stderr
 
 
+@pytest.mark.slow
 def test_operators_that_the_extension_declares_are_not_declared_again(before_torchvision):
     done = python(
         before_torchvision + "extension = torch.library.Library('torchvision', 'DEF')\n"

@@ -97,6 +97,7 @@ def test_there_is_an_example_of_each_paper_that_is_published():
     assert {path.parent.name for path in PUBLISHED.glob("*/nodes.jsonl")} == PAPERS.keys()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("example", CHECKS)
 def test_an_example_prints_what_it_says(example):
     longest = 60 if example in PAPERS else 200

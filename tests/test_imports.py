@@ -34,6 +34,7 @@ def library():
             yield part.name
 
 
+@pytest.mark.slow
 def test_p_shap_needs_torch_and_timm_alone():
     blocked = [*BLOCKED, "scipy", "sklearn", "pandas", "matplotlib"]
     done = python(
@@ -58,6 +59,7 @@ def loaded(*modules):
     return ours, others - set(sys.stdlib_module_names)
 
 
+@pytest.mark.slow
 def test_models_and_measures_load_no_package_beyond_those_of_timm():
     """No table, no figure, and no more of images than timm itself loads."""
     _, of_timm = loaded("timm", "timm.data", "timm.optim")
@@ -74,6 +76,7 @@ def test_a_class_of_twelve_lines_loads_seven_modules():
     assert not others & {"timm", "torchvision", "PIL", "pandas", "matplotlib"}
 
 
+@pytest.mark.slow
 def test_models_and_measures_import_without_the_workflows_packages():
     modules = list(library())
     assert "vitrail.shift.polyphase" in modules

@@ -94,6 +94,7 @@ def test_a_checkout_imports_the_apparatus_and_the_plugins_that_the_wheel_leaves_
     assert "None" not in done.stdout
 
 
+@pytest.mark.slow
 def test_the_snippets_of_the_page_run(built):
     page = metadata(built).get_payload()
     snippets = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

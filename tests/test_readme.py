@@ -89,6 +89,7 @@ def test_the_snippets_of_methods_run_with_torch_and_timm_alone(root):
     run(code, root)
 
 
+@pytest.mark.slow
 def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_path):
     from mmengine.config import Config
     from mmseg.registry import MODELS
@@ -107,6 +108,7 @@ def test_the_configuration_is_one_of_a_shift_equivariant_segmenter(root, tmp_pat
     torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))
 
 
+@pytest.mark.slow
 def test_a_teacher_classifies_a_folder(root, registry, tmp_path):
     """As written, but for the places of run, photo and folders."""
     recipe = catalog_of("laptop").paper("octic").recipe("dinov2-vit-l")

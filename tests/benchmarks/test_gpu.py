@@ -49,6 +49,7 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.slow
 def test_every_step_runs_on_a_cpu_without_the_packages_of_the_workflow(tmp_path):
     rows = tmp_path / "rows.csv"
     options = ["--quick", "--seconds", "3600", "--output", rows, "--runs", tmp_path / "runs"]
@@ -112,6 +113,7 @@ def one(settings):
     yield Measured("one", 1.0)
 
 
+@pytest.mark.slow
 def test_a_step_that_raises_dies_or_hangs_is_told_and_the_others_go_on(take):
     failed, rows = take(
         Step("raising", raising, 3600),

@@ -363,6 +363,7 @@ def test_an_environment_that_is_none_is_refused_in_a_sentence():
 # Full scale
 
 
+@pytest.mark.slow
 def test_full_scale_under_a_submit_limit_with_sick_nodes_is_made(simulate, targets):
     nodes = [Node(f"n{number}", slots=8) for number in range(48)]
     nodes += [Node(f"sick{number}", slots=8, sick=[(0, NEVER, "place")]) for number in range(1)]

@@ -104,6 +104,7 @@ def test_a_chosen_grid_has_the_largest_score():
         assert (scores.gather(1, offset @ torch.tensor([[side], [1]])) >= 1 - TIE).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [case for case in CASES if case[1][0] == case[1][1]])
 def test_shifted_images_have_the_same_bits(case):
     """shift, Eq. 3."""
@@ -114,6 +115,7 @@ def test_shifted_images_have_the_same_bits(case):
         assert invariance_error(model, images, shifts=1) > 1e-3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 def test_the_modules_alone_make_it_invariant(case, not_anchored):
     model, side = oracle.ASwin(plain(*case)), case[1][0]

@@ -331,6 +331,7 @@ def test_stand_ins_of_all_families_differ_by_their_model_and_schedule_alone(lapt
         assert args["init_std"] == pytest.approx(0.02 * math.sqrt(1024 / width), rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scale", ["laptop", "small"])
 @pytest.mark.parametrize("name", ["{}-l", "dinov2-{}-l"])
 def test_each_family_of_small_models_has_the_width_that_costs_as_a_plain_vit_of_48(scale, name):

@@ -157,6 +157,7 @@ def rehearse(catalog, paper, name):
     return read_cells(output.with_suffix(".csv"))
 
 
+@pytest.mark.slow
 def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
     runs = catalog.runs_of(catalog.artifact("variance", "table3"))
     for run in runs:
@@ -191,6 +192,7 @@ def test_later_models_of_variance_are_evaluated_as_timm_publishes_them(catalog):
     assert judged["measured"].map(math.isfinite).all()
 
 
+@pytest.mark.slow
 def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from_deits(catalog):
     torch.manual_seed(0)
     deit = timm.create_model(DEIT, **SMALL, num_classes=1000)
@@ -234,6 +236,7 @@ def in_dinov2s_layout(model):
     }
 
 
+@pytest.mark.slow
 def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_authors_publish(catalog):
     torch.manual_seed(0)
     paper, models = catalog.paper("octic"), {}

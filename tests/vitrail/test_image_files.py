@@ -33,6 +33,7 @@ def test_an_image_is_read_whatever_it_is_called(tmp_path, kind):
     assert (np.asarray(read_image(path)) == PIXELS).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["GIF", "JPEG", "JPEG2000", "WEBP"])
 def test_other_formats_are_read(tmp_path, kind):
     path = tmp_path / "image"

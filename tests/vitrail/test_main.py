@@ -82,6 +82,7 @@ def test_without_typer_the_program_is_one_sentence(library_alone):
     assert done.stderr.endswith(": pip install '.[cli]'\n")
 
 
+@pytest.mark.slow
 def test_a_locale_without_a_paper_s_letters_keeps_no_command_from_working(root):
     """Files are read as UTF-8, and what cannot be printed is replaced."""
     ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}

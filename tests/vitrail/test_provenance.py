@@ -113,6 +113,7 @@ def test_the_device_of_a_gpu_is_its_own_name(monkeypatch):
     assert device_name("cuda:0") == "H200 (cuda:0)"
 
 
+@pytest.mark.slow
 def test_peak_memory_grows_with_what_is_allocated():
     """In a process of its own, as a peak that many tests have left is several gigabytes."""
     grown = """

@@ -356,6 +356,7 @@ def cells():
                 )
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
 @pytest.mark.parametrize(("probe", "family", "said"), list(cells()))
 def test_the_table_says_what_models_do(probe, family, said):

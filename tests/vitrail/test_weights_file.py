@@ -57,6 +57,7 @@ def python(code, *arguments, **environment):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", [{}, {"TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD": "1"}])
 def test_in_a_command_even_a_caller_that_asks_to_run_code_is_refused(tmp_path, asked):
     files = [tmp_path / f"{number}.pth" for number in range(len(ATTACKS))]
@@ -212,6 +213,7 @@ def test_weights_without_a_sound_note_must_be_checked_first(noted, note):
         require_as_noted(noted)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("attack", ATTACKS)
 def test_the_attacks_of_these_tests_work_where_nothing_stops_them(tmp_path, attack):
     attack(tmp_path / "evil.pth", tmp_path / "made")

@@ -61,6 +61,7 @@ def slurm(root):
     return yaml.safe_load((root / PROFILES / "slurm" / "config.yaml").read_text())
 
 
+@pytest.mark.slow
 def test_the_slurm_profile_selects_full_scale(full):
     (table,) = of_rule(full, "table")
     assert table.output.startswith("results/full/variance/table5.json")
@@ -93,6 +94,7 @@ def test_a_full_scale_job_asks_for_what_the_scale_says(full, root, rule):
 ACCOUNT = ("--default-resources", "slurm_account=project")  # in the place of all of the profile's
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command_line", [(), ACCOUNT])
 def test_the_gpus_of_a_job_are_on_one_node(checkout, command_line):
     """SLURM, asked for GPUs alone, takes some from this node and some from that."""
@@ -176,6 +178,7 @@ def test_jobs_within_a_slurm_job_share_the_memory_of_that_job(root, monkeypatch)
     assert "mem_mb=64" in default_profile(root, monkeypatch, "all", "--cores", "4")["resources"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("each", "given"), [("mem_mb=600", "mem_mb=1000"), ("gpu=1", "gpu=1")])
 def test_jobs_that_need_all_the_memory_or_the_gpu_run_one_at_a_time(tmp_path, each, given):
     """That a resource bounds the jobs that run together, however many cores there are."""
@@ -194,6 +197,7 @@ def test_jobs_that_need_all_the_memory_or_the_gpu_run_one_at_a_time(tmp_path, ea
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_weekend_on_one_gpu_is_planned_with_one_gpu_for_a_job(checkout):
     jobs = dry_run(checkout, "all", "--config", "scale=workstation")
     assert {job.resources["gpu"] for job in of_rule(jobs, "train")} <= {"0", "1"}
@@ -226,6 +230,7 @@ def test_the_default_profile_overrides_nothing_of_the_slurm_profile(root, monkey
     assert {key: value for key, value in default.items() if slurm.get(key, value) != value} == {}
 
 
+@pytest.mark.slow
 def test_jobs_use_the_python_that_runs_snakemake(checkout):
     """`.venv/bin/snakemake` needs no activated environment."""
     receipt = f"runs/data-{short_hash('data')}/digits.json"

@@ -21,11 +21,13 @@ def checkout(make_checkout):
     return copy
 
 
+@pytest.mark.slow
 def test_trials_are_jobs_of_a_cluster(checkout):
     planned = checkout.planned("template_search", "--profile", "slurm", "--config", "scale=laptop")
     assert (planned["train"], planned["evaluate"], planned["benchmark"]) == (6, 6, 2)
 
 
+@pytest.mark.slow
 def test_a_search_goes_on_where_it_stopped_and_recipes_take_the_best_rate_of_its_table(checkout):
     """A first run makes some trials; then all are there, twice the steps too, in one command."""
     rate = "wide-tuning-0.01"

@@ -128,6 +128,7 @@ def test_a_repetition_under_other_seeds_is_verified(root, rewritten, seeds):
     assert outcome.faults == {}
 
 
+@pytest.mark.slow
 def test_a_table_of_which_each_number_was_changed_fails(root, rewritten):
     """Variance's Table 5 has few models, and some of them are trained under one seed."""
 

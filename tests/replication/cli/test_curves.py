@@ -63,6 +63,7 @@ def test_each_seed_is_a_line_of_each_panel(tmp_path):
     assert (tmp_path / "run" / "curves.png").stat().st_size > 10_000
 
 
+@pytest.mark.slow
 def test_neither_a_matplotlibrc_nor_the_backend_of_a_notebook_changes_a_figure(tmp_path):
     (tmp_path / "matplotlibrc").write_text("axes.facecolor: grey\nxtick.direction: in\n")
     for folder in (tmp_path / "own" / "run", tmp_path / "plain" / "run"):

@@ -120,6 +120,7 @@ def papers(root, checkout, monkeypatch):
     return checkout
 
 
+@pytest.mark.slow
 def test_table_1_of_shift_needs_cifar_alone(papers, vitrail):
     done = vitrail("doctor", "table1", "--scale", "full", "--json")
     found = json.loads(done.out)
@@ -140,6 +141,7 @@ def test_a_build_of_torch_for_cpus_is_missing_where_trainings_run_on_gpus(
     assert (done.code, "make install TORCH=cuda" in done.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_a_data_root_that_cannot_be_written_is_missing_where_a_dataset_is_downloaded(
     papers, vitrail
 ):
@@ -165,6 +167,7 @@ def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):
     assert "cityscapes" not in done.out
 
 
+@pytest.mark.slow
 def test_a_fault_of_another_paper_is_none_of_a_target(papers, vitrail):
     artifacts = papers / "configs" / "papers" / "octic" / "artifacts.yaml"
     artifacts.write_text(artifacts.read_text().replace(":block_ratios", ":block_rations"))
@@ -191,6 +194,7 @@ def test_many_targets_are_counted_and_all_are_named_on_demand(papers, vitrail):
     assert int(number) == sum(named.count(f"{paper}_") for paper in PAPERS)
 
 
+@pytest.mark.slow
 def test_a_terminal_of_100_columns_holds_all_tables(papers, terminal):
     lines = terminal("doctor", "--scale", "full")
     assert max(map(len, rows_of(lines))) <= 100

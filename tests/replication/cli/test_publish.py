@@ -398,6 +398,7 @@ def test_a_quote_of_a_cell_that_there_is_not_stops_publishing_before_anything_ch
     assert not (checkout / "results" / "published" / "laptop").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["configs/papers/new/notes.yaml", "src/new.py", "envs/new.txt"])
 def test_changed_and_new_files_that_can_decide_a_number_are_refused(
     made, publish, git, checkout, name
@@ -420,6 +421,7 @@ def test_changed_and_new_files_that_decide_no_number_do_not_matter(made, publish
     assert publish().code == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [(), ("--prune",)])
 def test_a_published_table_that_was_changed_with_its_records_is_neither_kept_nor_replaced(
     both, make, git, publish, published, commit, options, monkeypatch

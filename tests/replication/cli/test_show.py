@@ -52,6 +52,7 @@ def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
     assert yaml.safe_load(out) == recipe.model_dump(mode="json")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--why"]])
 def test_a_segmenters_files_are_told_by_length_and_digest(vitrail, tracked, monkeypatch, options):
     monkeypatch.chdir(tracked)

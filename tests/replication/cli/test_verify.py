@@ -164,6 +164,7 @@ def test_numbers_within_the_spread_of_their_seeds_pass(publish, make, verify):
     assert "3 of 3 numbers compared; 0 lie beyond" in done.out
 
 
+@pytest.mark.slow
 def test_one_number_further_apart_than_chance_allows_fails(publish, make, verify):
     """One in twenty may lie beyond its 95 % interval, but not at any distance."""
     publish()

@@ -75,6 +75,7 @@ def wrapped(error):
         return told
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [errno.EIO, errno.ESTALE, errno.ENOTCONN])
 @pytest.mark.parametrize(
     "form",
@@ -110,6 +111,7 @@ def test_a_node_without_a_cuda_device_is_a_failure_of_the_place_unless_torch_is_
     assert fail(training, told.value) == USER_ERROR
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "error", [VitrailError("recipe a is wrong"), wrapped(system_error(errno.ENOSPC))]
 )

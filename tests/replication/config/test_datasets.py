@@ -54,6 +54,7 @@ def test_reading_the_registry_imports_no_torch():
     assert done.stdout == "False\n", done.stderr
 
 
+@pytest.mark.slow
 def test_everything_but_the_registry_works_without_the_workflows_packages():
     code = (
         "import sys\n"

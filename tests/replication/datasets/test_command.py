@@ -13,6 +13,7 @@ def command(*arguments):
     )
 
 
+@pytest.mark.slow
 def test_a_bundled_dataset_leaves_a_receipt_at_once(tmp_path):
     receipt = tmp_path / ".verified" / "digits.json"
     done = command("digits", "--data", tmp_path, "--receipt", receipt)

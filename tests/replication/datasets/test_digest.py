@@ -110,6 +110,7 @@ def test_a_dataset_without_a_known_digest_is_not_decoded(registry, tmp_path):
     check_digest(registry["imagenet"], tmp_path)  # nothing is there
 
 
+@pytest.mark.slow
 def test_other_images_are_refused_and_the_digest_of_the_right_ones_is_kept(registry, tmp_path):
     """The sentence names the digest that was found: so a new entry's is learned."""
     entry = {

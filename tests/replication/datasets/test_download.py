@@ -101,6 +101,7 @@ def test_a_fault_is_waited_out_if_it_may_pass(file, waits, tmp_path, monkeypatch
     assert waits == (list(WAITS) if passes else [])
 
 
+@pytest.mark.slow
 def test_bytes_that_came_before_a_silence_are_kept(file, server, waits, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "TIMEOUT", 1)
     download(file("stalls"), tmp_path / "file")

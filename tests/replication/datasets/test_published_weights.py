@@ -202,6 +202,7 @@ def test_two_processes_do_not_fetch_the_same_weights_at_once(publish, output):
         fetch(publish(), output)
 
 
+@pytest.mark.slow
 def test_the_command_fetches_what_the_registry_names(publish, output, tmp_path):
     entry = publish().model_dump(exclude={"name"})
     (tmp_path / "weights.yaml").write_text(as_yaml({"swin": entry}))

@@ -61,6 +61,7 @@ def test_a_miniature_is_read_as_images_and_masks(registry, tmp_path, name):
             assert np.unique(mask).tolist() == [0, 1, 2, 3, 255]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MMSEG)
 def test_mmsegmentation_reads_the_same_images_and_masks(registry, root, name):
     info = registry[name]

@@ -75,6 +75,7 @@ def test_images_that_are_files_are_divided_by_their_order(registry, tmp_path):
             assert label == whole[at][1]
 
 
+@pytest.mark.slow
 def test_an_entry_counts_the_images_of_its_parts(registry, tmp_path):
     for info in registry.values():
         part = info.of_part("tuning")

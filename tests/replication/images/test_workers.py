@@ -1,6 +1,8 @@
 import subprocess
 import sys
 
+import pytest
+
 FULL_MEMORY = """
 import errno, os
 from vitrail.measures.loading import eval_loader
@@ -14,6 +16,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.slow
 def test_a_batch_that_a_worker_cannot_hand_over_ends_the_process():
     """As where the shared memory is full when the batch is put into it."""
     done = subprocess.run(

@@ -111,11 +111,13 @@ def interrupted(tmp_path_factory, registry, address):
     return folder / "tiny"
 
 
+@pytest.mark.slow
 def test_a_signal_reaches_the_training_which_saves_and_is_resumed(interrupted):
     facts = read_record(interrupted / "trained-seed0.json").outcome["facts"]
     assert (facts["attempts"], facts["steps_repeated"]) == (2, 0)
 
 
+@pytest.mark.slow
 def test_a_training_has_the_bits_of_one_without_a_server(interrupted, by_itself):
     ours, theirs = (run / "seed0" / "weights.safetensors" for run in (interrupted, by_itself))
     assert ours.read_bytes() == theirs.read_bytes()
@@ -227,6 +229,7 @@ def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
     assert sentence.startswith("vitrail: missing.json is no node")
 
 
+@pytest.mark.slow
 def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):
     registry = root / "configs" / "datasets.yaml"
     arguments = ("fetch", "digits", "--receipt", "receipt.json", "--registry", registry)
@@ -254,6 +257,7 @@ def is_locked(path):
         return True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment", [{"OMP_NUM_THREADS": "2"}, {"RANK": "0"}, {fork_server.ADDRESS: "/gone"}]
 )

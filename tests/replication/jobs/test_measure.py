@@ -135,6 +135,7 @@ def test_weights_of_another_seed_are_refused(trained):
         subject(trained)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("content", ["", "{}", "[]", '{"sha256": "ab"}'])
 def test_a_damaged_record_is_refused(trained, content):
     record_of(trained).write_text(content)
@@ -262,6 +263,7 @@ def test_every_measure_of_every_paper_can_be_imported(root):
             assert callable(import_function(measurement.function, "artifacts.yaml"))
 
 
+@pytest.mark.slow
 def test_an_untrained_run_is_one_sentence(catalog):
     node = node_of(catalog, "accuracy", "vit_s-mixup0.0-cutmix0.0")
     with pytest.raises(VitrailError, match=r"weights\.safetensors does not exist"):

@@ -92,6 +92,7 @@ def test_a_gpu_is_asked_for_its_own_peaks(context, monkeypatch):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("phase", ["training", "inference"])
 def test_the_fresh_process_gets_its_task_and_comes_to_the_end_of_it(context, phase):
     """On a CPU the model is built and run, and CUDA then says that it has handed out nothing."""

@@ -71,6 +71,7 @@ def names_adaptive(measurement):
     return any(f'"{start}_' in said for start in ("a", "canonical", "harmonic", "polyphase"))
 
 
+@pytest.mark.slow
 def test_selections_concern_every_consistency_of_an_adaptive_model_and_no_plain_one(measured):
     due_now = due(measured, "vitrail.shift.polyphase")
     consistency = chosen(measured, lambda measurement: measurement.name in CONSISTENCIES)
@@ -213,6 +214,7 @@ for module in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_nothing_that_is_imported_when_it_is_measured_is_missed():
     measuring = [
         "replication.measures.consistency",

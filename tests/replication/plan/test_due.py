@@ -232,6 +232,7 @@ IDLE = [
 """Edits that change no number: of messages, docstrings, types, what a training tells, titles."""
 
 
+@pytest.mark.slow
 def test_nothing_is_due_and_no_run_is_older_than_its_code(checkout, before, edit):
     """All at once: identities are hashes, so no edit hides another."""
     for change in IDLE:
@@ -259,6 +260,7 @@ RENAMED = {
 }
 
 
+@pytest.mark.slow
 def test_moving_modules_and_renaming_functions_makes_nothing_due(checkout, before, tmp_path):
     """All at once, each with its uses in sources and configurations."""
     folder = shutil.copytree(checkout, tmp_path / "checkout")
@@ -291,6 +293,7 @@ def modules_named():
 REPORT = frozenset({"results/laptop/report.json"})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -307,6 +310,7 @@ def test_a_claim_concerns_the_report_alone(after, old, new):
     assert changed == NONE._replace(reports=REPORT)
 
 
+@pytest.mark.slow
 def test_a_shared_value_concerns_the_artifacts_that_repeat_it_and_the_report(after, catalog):
     """None of its numbers is measured again, as the value says how a number is called."""
     old = "&change {key: change, metric: change of accuracy"
@@ -324,6 +328,7 @@ def test_a_shared_value_concerns_the_artifacts_that_repeat_it_and_the_report(aft
     assert shown <= set(map(str, catalog.report_node.inputs))
 
 
+@pytest.mark.slow
 def test_a_caption_concerns_its_own_artifact(after):
     old = "Efficiency gains of D8 over the ordinary ViT of the same shape"
     changed = after("configs/papers/octic/artifacts.yaml", old, "Gains of D8 over the ViT")
@@ -365,6 +370,7 @@ UNPOOLS = "replication.measures.segmentation_equivariance:"
 """A measure of all segmenters, which imports what puts features back."""
 
 
+@pytest.mark.slow
 def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
     changed = after(
         "src/vitrail/shift/polyphase.py",
@@ -388,6 +394,7 @@ def test_the_selection_of_grids_concerns_the_models_that_select(after, catalog):
     )
 
 
+@pytest.mark.slow
 def test_an_embedding_concerns_the_models_of_its_paper(after, catalog):
     changed = after(
         "src/vitrail/position/embeddings/rope.py",
@@ -439,6 +446,7 @@ def datasets_of(measurement):
     return {info.name for info in read}
 
 
+@pytest.mark.slow
 def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(after, catalog):
     changed = after("configs/datasets.yaml", "mean: [0.54863, 0.47728", "mean: [0.5, 0.47728")
     due, records = of_dataset(catalog, "piece-to-crop")
@@ -492,6 +500,7 @@ def of_dataset(catalog, dataset):
     return due, records
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("file", "old", "new"),
     [

@@ -108,6 +108,7 @@ def differs(other, paper):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("file", OF_A_PAPER, ids=named)
 def test_no_line_of_a_papers_scale_is_dead(file):
     papers = [

@@ -104,6 +104,7 @@ def test_a_table_is_rendered_to_csv_and_markdown(catalog, planned, small_checkou
     assert "*13002*" in markdown.read_text()
 
 
+@pytest.mark.slow
 def test_a_rendering_names_what_it_read_and_what_it_wrote(catalog, planned, small_checkout):
     assert run("run", planned, cwd=small_checkout).returncode == 0
     node = read_node(planned)
@@ -240,6 +241,7 @@ def test_a_damaged_record_is_named_with_what_to_delete(catalog, content):
         as_markdown(results(catalog))
 
 
+@pytest.mark.slow
 def test_the_report_is_written_from_the_records_of_all_artifacts(catalog, small_checkout):
     measure(catalog, NUMBERS)
     planned = catalog.report_node.write()

@@ -103,6 +103,7 @@ def facts(folder: Path, rank: int) -> dict:
     return json.loads((folder / f"facts{rank}.json").read_text())
 
 
+@pytest.mark.slow
 def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
     one = run(make_recipe(SOBER), "one", options=TrainingOptions(validate_every=1))
     mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))

@@ -401,6 +401,7 @@ train(TrainingRun(ClassificationRecipe.model_validate(recipe), 0, Path(folder, "
 DIVERGING = {"optimizer": {"lr": 1e30, "clip_grad": None}, "schedule": {"epochs": 20}}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("delta", "injected", "told"),
     [

@@ -39,6 +39,7 @@ def holder(tmp_path):
     process.wait()
 
 
+@pytest.mark.slow
 def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
     with (
         pytest.raises(VitrailError, match=rf"SLURM job 1234 \(process {holder.pid} on .*\)"),
@@ -47,6 +48,7 @@ def test_a_second_training_is_told_which_job_holds_the_folder(holder, tmp_path):
         pytest.fail("entered")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("leave", [Path.unlink, lambda note: note.write_text("")])
 def test_a_holder_that_has_no_note_yet_or_no_longer_is_another_process(holder, tmp_path, leave):
     leave(tmp_path / "run" / ".lock-holder")
@@ -78,6 +80,7 @@ def test_a_folder_that_cannot_be_written_is_told(tmp_path):
         pytest.fail("entered")
 
 
+@pytest.mark.slow
 def test_a_killed_holder_holds_nothing(holder, tmp_path):
     holder.kill()
     holder.wait()
@@ -99,6 +102,7 @@ with exclusive(Path(sys.argv[1])):
 """
 
 
+@pytest.mark.slow
 def test_a_child_that_outlives_a_killed_holder_holds_nothing(tmp_path):
     process = subprocess.Popen(
         [sys.executable, "-c", ORPHAN, str(tmp_path / "run")],

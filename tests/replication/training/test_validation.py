@@ -37,6 +37,7 @@ def bits(folder):
     return (folder / "weights.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 @pytest.mark.parametrize("delta", MODELS.values(), ids=MODELS)
 def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta, workers):

@@ -85,6 +85,7 @@ def in_classes(photos, *names):
         path.rename(photos / name / path.name)
 
 
+@pytest.mark.slow
 def test_a_vit_is_put_to_every_test_on_one_page(audited, vit, photos, tmp_path):
     in_classes(photos, "a", "b", "c")
     done = audited("--size", 48)
@@ -288,6 +289,7 @@ def test_a_share_has_wilsons_interval():
     assert row["high"] == pytest.approx(100)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1])
 def test_a_damaged_image_is_told_and_left_out(audited, vit, photos, tmp_path, workers):
     (photos / "1.png").write_bytes(b"nothing")

@@ -207,6 +207,7 @@ def test_workers_read_the_same_images_and_name_a_damaged_one(vitrail, photos):
     assert done.err.startswith(f"vitrail: cannot read image {photos / '3.png'} (")
 
 
+@pytest.mark.slow
 def test_a_negative_seed_is_refused(vitrail, photos):
     done = vitrail("pshap", "--model", MODEL, "--data", photos, "--no-pretrained", "--seed", -1)
     assert done.code == 2

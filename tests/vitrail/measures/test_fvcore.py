@@ -72,6 +72,7 @@ MODELS = [
 ]
 
 
+@pytest.mark.slow
 @torch.no_grad()
 @pytest.mark.parametrize(("name", "arguments"), MODELS)
 def test_all_but_layers_that_price_themselves_counts_as_by_fvcore(name, arguments):

@@ -171,6 +171,7 @@ def test_in_channels_last_a_model_has_the_same_logits_weights_and_gradients(micr
         torch.testing.assert_close(twin.grad, parameter.grad)
 
 
+@pytest.mark.slow
 @with_families
 def test_a_model_compiles_to_one_graph(micro):
     x = noise()
@@ -214,6 +215,7 @@ def test_a_model_is_made_on_the_device_and_in_the_precision_that_are_asked_for(
     assert model(torch.empty(2, 3, 32, 32, device="meta", dtype=dtype)).dtype == tensors[0].dtype
 
 
+@pytest.mark.slow
 @with_families
 def test_the_precision_does_not_change_the_weights_that_are_drawn(family):
     torch.manual_seed(0)

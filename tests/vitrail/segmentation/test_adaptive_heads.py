@@ -73,6 +73,7 @@ def test_logits_of_a_tiling_do_not_repeat_as_the_tiling_does(family):
     assert (logits.roll(half, 2) - logits).abs().max() > 1e-3
 
 
+@pytest.mark.slow
 @both_families
 def test_logits_of_the_papers_models_shift_with_the_image(family):
     model = build(f"a_{PLAIN[family]}").double()

@@ -89,11 +89,13 @@ def once(name, *options):
     return ["--cfg-options", f"experiment_name={name}", "log_level=ERROR", *options]
 
 
+@pytest.mark.slow
 def test_the_readmes_configuration_is_trained_and_validated_on_rectangular_images(trained):
     (told,) = (trained / "work").glob("*/vis_data/scalars.json")
     assert [*map(json.loads, told.read_text().splitlines())][-1].keys() >= {"mIoU", "mAcc", "aAcc"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [["--tta"], []], ids=["tta", "slide"])
 def test_what_it_trained_is_tested(trained, options, capsys):
     slide = [] if options else [*SLIDE, "model.test_cfg.stride=(48,48)"]
@@ -142,6 +144,7 @@ def run(info, data_root, tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_mmseg_opens_a_run_and_segments_a_photo(run, photo):
     model = init_model(str(run / "config.py"), str(run / "mmseg.pth"), device="cpu")
     assert len(model.dataset_meta["classes"]) == len(model.dataset_meta["palette"]) == 150
@@ -154,6 +157,7 @@ def test_mmseg_opens_a_run_and_segments_a_photo(run, photo):
     assert (inferencer(str(photo))["predictions"] == labels[0].numpy()).all()
 
 
+@pytest.mark.slow
 def test_no_import_of_ours_is_needed_to_open_a_run(run):
     code = """
 import sys
@@ -240,6 +244,7 @@ def test_a_folder_without_images_is_refused(infer):
         infer("nothing")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -264,6 +269,7 @@ def test_usual_mistakes_in_a_configuration_are_told_with_their_remedy(
         run_tool("train", [*given, *once(tmp_path.name, *options)])
 
 
+@pytest.mark.slow
 def test_a_test_without_masks_is_told_with_its_remedy(trained, tmp_path):
     pipeline = [{"type": "LoadImageFromFile"}, {"type": "PackSegInputs"}]
     bare = tmp_path / "bare.py"

@@ -109,6 +109,7 @@ def test_mmsegs_own_tools_refuse_it(evil, recipe):
         load_checkpoint(nn.Linear(1, 1), str(evil), logger="silent")
 
 
+@pytest.mark.slow
 def test_a_training_refuses_it(evil, recipe, info, data_root, tmp_path):
     digest = sha256(evil)
     note = {"sha256": digest, "published_sha256": digest, "pinned": True}

@@ -187,6 +187,7 @@ def symmetric_images(side, generator):
     return torch.stack(images)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 def test_an_image_that_equals_its_own_shift_keeps_its_logits(plain, selection, dtype, tolerance):

@@ -70,6 +70,7 @@ def test_cvt_13_has_the_printed_number_of_parameters(name):
     assert sum(parameter.numel() for parameter in model.parameters()) == PARAMETERS
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", SELECTIONS)
 @pytest.mark.parametrize("size", [(224, 224), (224, 448)])
 def test_a_cvt_13_is_invariant_to_circular_shifts(selection, size):
@@ -301,6 +302,7 @@ def test_channels_last_images_give_the_same_logits(selection):
     torch.testing.assert_close(logits, expected, rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_it_compiles_as_one_graph(selection):
     model, images = adaptive(selection).double(), noise(2)

@@ -67,6 +67,7 @@ def offsets(batch, size):
     return torch.stack([torch.randint(side, (batch,), generator=generator) for side in size], 1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [(224, 224), (224, 448)])
 @pytest.mark.parametrize("selection", SELECTIONS)
 def test_the_full_model_does_not_see_circular_shifts(selection, size):
@@ -388,6 +389,7 @@ def test_checkpoints_of_another_image_size_are_resized_as_timm_does():
     torch.testing.assert_close(model.state_dict(), AdaptiveMultiScaleVit.of(theirs).state_dict())
 
 
+@pytest.mark.slow
 def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():
     model = made(selection="fast", depths=[1, 1, 1], drop_path_rate=0.1)
     images = noise(4, 3, 32, 32)

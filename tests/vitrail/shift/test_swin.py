@@ -82,6 +82,7 @@ def test_the_modules_alone_make_it_invariant(family, selection, columns, not_anc
     assert invariance_error(model, noise(2, 3, *size), shifts=1) <= 1e-12
 
 
+@pytest.mark.slow
 @both_families
 def test_logits_of_the_papers_models_do_not_change_either(family):
     model = build(f"a_{NAMES[family]}", selection="fast").double()
@@ -369,6 +370,7 @@ def test_gradients_do_not_change_under_circular_shifts(family, selection):
     )
 
 
+@pytest.mark.slow
 @both_selections
 @both_families
 def test_it_compiles_to_one_graph(family, selection):

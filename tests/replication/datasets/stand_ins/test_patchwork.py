@@ -4,6 +4,7 @@ import itertools
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from replication.datasets.stand_ins import patchwork
 from replication.datasets.stand_ins.shift import KINDS
@@ -31,6 +32,7 @@ def test_every_class_is_everywhere_about_as_often():
         assert abs(share - 0.2).max() < 0.1
 
 
+@pytest.mark.slow
 def test_scenes_are_as_their_entry_says(registry):
     info = registry["patchwork"]
     assert info.classes == len(patchwork.CLASSES) == len(set(patchwork.PALETTE)) == len(KINDS)

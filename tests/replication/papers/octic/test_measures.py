@@ -72,6 +72,7 @@ WITHOUT_CLASS_TOKEN = {"invariant": "linear", "class_token": False, "global_pool
 
 
 # Of Table 2; "unfused" are those that count attention's softmax.
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("printed", "reading", "model", "args"),
     [

@@ -70,6 +70,7 @@ def trained(make_recipe, info, data_root):
     return Trained("cpu", data_root, 0, recipe=recipe, info=info, model=model)
 
 
+@pytest.mark.slow
 def test_predictions_are_judged_at_the_original_size(trained):
     opened = accuracy.ValidationSamples(trained)
     samples = [opened[index] for index in range(len(opened))]
@@ -98,6 +99,7 @@ def first_sample(make_recipe, info, data_root):
     return read
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("own", [(RESIZED, {}), (SMALL, PADDED)])
 def test_images_come_to_the_same_multiples_by_padding_or_by_resizing(first_sample, own):
     plain = first_sample(SMALL, {}).image
@@ -110,6 +112,7 @@ def test_images_come_to_the_same_multiples_by_padding_or_by_resizing(first_sampl
     assert resized[:, 32:].any()
 
 
+@pytest.mark.slow
 def test_what_is_padded_is_not_judged(first_sample, trained, monkeypatch):
     """Of a segmenter that sees classes by colour."""
     monkeypatch.setattr(trained.model, "encode_decode", lambda images, told: images)
@@ -118,6 +121,7 @@ def test_what_is_padded_is_not_judged(first_sample, trained, monkeypatch):
     assert torch.equal(accuracy.predict(trained, first_sample(SMALL, PADDED)), plain)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fit", ["pad", "resize"])
 def test_without_multiples_images_stay_as_they_are(first_sample, fit):
     assert torch.equal(first_sample(SMALL, {}, fit).image, first_sample(SMALL, {}).image)

@@ -32,6 +32,7 @@ SPOILT = [lambda content: content[: len(content) // 2], lambda content: b"", lam
 KINDS = [("img_path", "image"), ("seg_map_path", "mask")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("spoil", SPOILT)
 @pytest.mark.parametrize(("kind", "called"), KINDS)
 def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
@@ -40,6 +41,7 @@ def test_evaluation_names_it(recipe, info, damaged_root, kind, called, spoil):
         samples[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "called", "workers"), [("img_path", "image", 1), ("seg_map_path", "mask", 0)]
 )
@@ -57,6 +59,7 @@ def test_training_names_it(recipe, info, damaged_root, tmp_path, kind, called, w
     assert "\n" not in told
 
 
+@pytest.mark.slow
 def test_a_pipeline_that_fails_on_sound_files_names_them_too(
     make_recipe, info, data_root, tmp_path
 ):

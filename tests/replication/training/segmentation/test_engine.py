@@ -63,6 +63,7 @@ def losses_of(folder):
     return [json.loads(line)["loss"] for line in (folder / "log.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_a_run_leaves_what_every_run_leaves(straight, recipe):
     facts = read_finished(straight)
     assert facts["steps"] == STEPS
@@ -74,6 +75,7 @@ def test_a_run_leaves_what_every_run_leaves(straight, recipe):
     assert len(losses_of(straight)) == 1
 
 
+@pytest.mark.slow
 def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run):
     folder = run(recipe, stop_after=2)
     assert not (folder / "weights.safetensors").exists()
@@ -85,6 +87,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run):
     assert read_finished(folder)["attempts"] == 3
 
 
+@pytest.mark.slow
 def test_validation_changes_no_bit_and_tells_what_is_measured(
     straight, recipe, info, data_root, run
 ):
@@ -104,6 +107,7 @@ def test_validation_changes_no_bit_and_tells_what_is_measured(
         assert validated[-1][f"validation/{name}"] == pytest.approx(measured[name])
 
 
+@pytest.mark.slow
 def test_a_trained_run_opens_in_mmsegs_own_api_and_sees_the_same(straight, recipe, info, data_root):
     files = [str(straight / name) for name in ("config.py", "mmseg.pth")]
     theirs = mmseg.apis.init_model(*files, device="cpu")
@@ -120,6 +124,7 @@ def test_a_trained_run_opens_in_mmsegs_own_api_and_sees_the_same(straight, recip
     assert "init_model(" in card
 
 
+@pytest.mark.slow
 def test_workers_change_nothing(straight, recipe, run):
     assert same(weights_of(straight), weights_of(run(recipe, options=TrainingOptions(workers=2))))
 
@@ -164,6 +169,7 @@ train(TrainingRun(SegmentationRecipe.model_validate(recipe), 0, Path(folder),
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
 def test_a_killed_run_resumes_at_its_last_checkpoint(
     straight, recipe, info, data_root, run, tmp_path, number
@@ -189,6 +195,7 @@ def test_a_killed_run_resumes_at_its_last_checkpoint(
     assert same(weights_of(straight), weights_of(folder))
 
 
+@pytest.mark.slow
 def test_a_training_whose_worker_fails_ends(recipe, info, data_root, tmp_path):
     broken = (
         "from replication.training.segmentation import sampling\n"
@@ -222,6 +229,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(recipe, run, monkeypatch):
         run(recipe, options=TrainingOptions(checkpoint_minutes=0))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe, run, monkeypatch):
     run(recipe, stop_after=2)
     wider = make_recipe({"model": {"args": {"decode_head": {"channels": 12}}}})
@@ -231,6 +239,7 @@ def test_a_checkpoint_that_the_code_no_longer_fits_is_named(make_recipe, recipe,
         run(wider)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("part", ["build_optim_wrapper", "load_state_dict"])
 def test_too_little_memory_is_no_fault_of_a_configuration_or_checkpoint(
     recipe, run, monkeypatch, part
@@ -287,6 +296,7 @@ def test_missing_data_are_one_sentence(recipe, info, tmp_path):
         engine.train(TrainingRun(recipe, 0, tmp_path / "run", info, tmp_path))
 
 
+@pytest.mark.slow
 def test_a_run_that_has_come_so_far_takes_no_step_more(recipe, run):
     folder = run(recipe, stop_after=3)
     run(recipe, stop_after=3)

@@ -154,6 +154,7 @@ AROUND = {
 }
 
 
+@pytest.mark.slow
 def test_a_published_segmenter_is_evaluated_as_it_comes(info, data_root, tmp_path):
     """As for Table 4 of the variance paper, whose row of ADE20K has no training."""
 

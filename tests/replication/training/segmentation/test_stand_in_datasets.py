@@ -11,6 +11,7 @@ from replication.images.opening import SPLITS, build
 from replication.training.segmentation.stand_in_datasets import composed_root
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 @pytest.mark.parametrize("part", ["all", "tuning"])
 def test_mmsegmentation_reads_the_scenes_that_a_seed_draws(registry, split, part):

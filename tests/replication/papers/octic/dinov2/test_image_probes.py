@@ -138,6 +138,7 @@ def test_progress_begins_with_the_untrained_teacher_and_ends_with_the_weights(i8
     assert set(by_image["rise"] - by_image["top1/20"]) == {-1, 0}  # minus which were right before
 
 
+@pytest.mark.slow
 def test_52_classifiers_are_trained_at_once(i8, monkeypatch):
     seen = []
     logits = probes._logits

@@ -108,6 +108,7 @@ def _process(rank, port, recipe, info, folder):
     train(TrainingRun(recipe, 0, folder, info, folder))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centering", ["sinkhorn", "softmax"])
 def test_two_processes_take_the_steps_of_one_with_as_many_micro_batches(
     make_recipe, straight, recipe, run, info, tmp_path, centering, free_port
