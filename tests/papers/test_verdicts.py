@@ -145,10 +145,14 @@ class Correlation:
             )
         texts = [text for text in columns[0] if all(text in column for column in columns)]
         self.cells = [column[text] for column in columns for text in texts]
-        of, first, second = (
-            np.array([[float(part) for part in column[text]["by_seed"].split()] for text in texts])
+        by_cell = [
+            [[float(part) for part in column[text]["by_seed"].split()] for text in texts]
             for column in columns
-        )
+        ]
+        if len({len(seeds) for cells in by_cell for seeds in cells}) > 1:
+            self.value, self.seeds, self.by_seed = math.nan, 0, []  # no seed has all numbers
+            return
+        of, first, second = map(np.array, by_cell)
         self.by_seed = [
             scipy.stats.spearmanr(*pair).statistic
             for pair in zip(of.T, (first - second).T, strict=True)
