@@ -130,9 +130,9 @@ def write_cross_table(app, exception):
     """Write the page on which the published cross table is sorted and filtered."""
     if exception is None:
         catalog = load_catalog(ROOT, scale="full", extensions=True)
-        node = catalog.rendering_node(catalog.artifact("cross", "table"))
-        cells = cells_of(node, ROOT / "results" / "published" / "study")
-        page = as_sortable(table_of(node, cells), "index.html")
+        artifact = catalog.rendering_node(catalog.artifact("cross", "table")).artifact
+        cells = cells_of(artifact, ROOT / "results" / "published" / "study")
+        page = as_sortable(table_of(artifact, cells), "index.html")
         (Path(app.outdir) / "docs" / "cross-table.html").write_text(page, encoding="utf-8")
 
 
