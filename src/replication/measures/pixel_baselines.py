@@ -7,16 +7,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
 
+from replication.context import Context, Values
 from replication.images.masks import IGNORED
 from replication.images.opening import SPLITS, build
-
-if TYPE_CHECKING:
-    from replication.context import Context, Values
 
 NEIGHBOURS = 20
 STEPS = 200
