@@ -8,6 +8,7 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 from __future__ import annotations
 
 import math
+import textwrap
 import statistics
 from collections import defaultdict
 from collections.abc import Mapping
@@ -281,13 +282,18 @@ def _scatter(
         for model in MODELS
         if model in set(points["model"])
     ]
+    widest = int((fig.get_figwidth() - HANDLE) / LETTER)  # letters in a line of the figure
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
-        longest = max(len(str(handle.get_label())) for handle in handles)
+        lines = [textwrap.wrap(str(handle.get_label()), widest) for handle in handles]
+        for handle, label in zip(handles, lines, strict=True):
+            handle.set_label("\n".join(label))
+        longest = max(len(line) for label in lines for line in label)
         columns = max(1, int(fig.get_figwidth() / (LETTER * longest + HANDLE)))
         columns = 2 if len(handles) == 4 and columns == 3 else min(columns, len(handles))
         place: Any = f"outside {side} center"
         fig.legend(handles=handles, loc=place, ncols=columns, columnspacing=1)
-        fig.set_figheight(fig.get_figheight() + LINE_HEIGHT * math.ceil(len(handles) / columns))
+        rows = math.ceil(sum(map(len, lines)) / columns)
+        fig.set_figheight(fig.get_figheight() + LINE_HEIGHT * rows)
     return fig, ax
 
 
