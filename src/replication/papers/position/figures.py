@@ -8,8 +8,8 @@ stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such
 from __future__ import annotations
 
 import math
-import textwrap
 import statistics
+import textwrap
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Any
