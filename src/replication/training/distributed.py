@@ -1,7 +1,7 @@
 """The processes of one training (one, or as many as torchrun has started), and their signals.
 
-Process 0, the lead, alone writes in the run folder. What it finds out there it tells the others,
-its errors included, so that all go on or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
+Rank 0 alone reads and writes the run folder. It sends what it has read to the other ranks, its
+errors included, so that all continue or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
 sends before it takes a node away, are only noted: the loop finishes its step, saves a checkpoint
 and leaves with 128 + signal, so that the training counts as failed and is started again, to resume.
 """
@@ -58,9 +58,9 @@ class Team:
         return self.rank == 0
 
     def on_rank_zero(self, work: Callable[[], Result]) -> Result:
-        """Do `work` in the lead while the others wait; all return its (picklable) result.
+        """Call `work` on rank 0 while the other ranks wait; all return its (picklable) result.
 
-        A VitrailError of it is raised in the lead; the others then exit with 2.
+        A VitrailError of `work` is raised on rank 0; the other ranks then exit with status 2.
         """
         if self.world == 1:
             return work()
@@ -76,9 +76,9 @@ class Team:
         return result
 
     def on_all_ranks(self, work: Callable[[], Result]) -> Result:
-        """Do `work`, which must not wait for another process, in each; all succeed or all stop.
+        """Call `work`, which must not wait for another rank, on each; all succeed or all stop.
 
-        A VitrailError is raised in the first process whose work raised it; the others exit with 2.
+        A VitrailError is raised on the first rank that met it; the other ranks exit with status 2.
         """
         if self.world == 1:
             return work()

@@ -72,7 +72,7 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
 
 
 class RunFolder:
-    """One run in its folder, where only the team's lead writes.
+    """One run in its folder, in which only rank 0 writes.
 
     Raises VitrailError if the recipe wants another dataset than the run has, or that is not there.
     """

@@ -4,7 +4,7 @@ A step is one global batch in micro-batches. A micro-batch is mixed, run forward
 generators seeded for it alone, and its gradient is added with weight 1 / (their number). So one
 process that accumulates and many that share the micro-batches compute the same step, up to the
 order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
-running averages follow the lead's micro-batches.)
+running averages follow the micro-batches of rank 0.)
 
 Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they take a soft-target
 loss; where nothing is mixed, the labels stay indices and the loss smooths them.

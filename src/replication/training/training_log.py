@@ -36,7 +36,7 @@ class TrainingLog:
     """Writes entries to `folder`/log.jsonl and shows progress on standard error.
 
     Entries beyond `step`, those already taken of `steps` in all, are dropped from the log. A
-    `silent` one (of a process that does not lead) writes and shows nothing.
+    `silent` one (on any other rank than 0) writes and shows nothing.
     """
 
     def __init__(
