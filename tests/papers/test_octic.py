@@ -355,7 +355,7 @@ def test_each_family_of_small_models_has_the_width_that_costs_as_a_plain_vit_of_
 
 
 def test_families_of_scale_small_differ_by_their_model_alone_on_each_dataset(small):
-    for images, dataset in (("", "eurosat"), ("-cifar10", "cifar10")):
+    for images, dataset in (("", "eurosat"), ("-cifar10", "cifar10-10k")):
         plain = small.run(f"vit-l{images}").recipe
         assert plain.data.dataset == dataset
         for family in ("h2", "i8", "h8", "d8"):

@@ -327,9 +327,9 @@ def test_models_of_a_dataset_are_one_architecture(laptop):
 
 def test_real_images_are_the_datasets_own_or_a_named_part(small):
     read = {name: small.run(f"{name}-ape").recipe.data.dataset for name in DATASETS.values()}
-    here = {"svhn": "svhn-10k", "imagenette": "tiny-imagenet-20"}
+    here = {"svhn": "svhn-10k", "cifar10": "cifar10-10k", "imagenette": "tiny-imagenet-20"}
     assert read == {name: here.get(name, name) for name in DATASETS.values()}
-    assert small.run("controlled").recipe.data.dataset == "cifar10-position"
+    assert small.run("controlled").recipe.data.dataset == "cifar10-position-10k"
 
 
 def test_on_real_images_models_of_a_dataset_differ_by_what_is_compared_alone(small):

@@ -124,7 +124,7 @@ def test_on_cifar10_tables_5_and_6_keep_the_papers_augmentation_and_average():
         assert parts[1] == pytest.approx(parts[0], rel=0.2)
         here, paper = (own.run(name).recipe.augmentation for own in (small, full))
         assert here == paper.model_copy(update={"crop": "random"})
-        assert small.run(name).recipe.data.dataset == "cifar10"
+        assert small.run(name).recipe.data.dataset == "cifar10-10k"
 
 
 @pytest.mark.parametrize("scale", ["full", "laptop"])

@@ -77,6 +77,12 @@ def cifar10(folder: Path, split: Split) -> Pictures:
     return _cifar([folder / "cifar-10-batches-py" / name for name in names], "labels")
 
 
+def cifar10_10k(folder: Path, split: Split) -> Pictures:
+    """Open the first of CIFAR-10's five training batches, 10,000 images, and all its test images."""
+    name = "data_batch_1" if split == "train" else "test_batch"
+    return _cifar([folder / "cifar-10-batches-py" / name], "labels")
+
+
 def cifar100(folder: Path, split: Split) -> Pictures:
     """Open CIFAR-100 with fine labels; its test images are the validation split."""
     name = "train" if split == "train" else "test"

@@ -89,10 +89,19 @@ def _write_cifar10(folder: Path, labels: Labels, paint: Picture) -> None:
     )
 
 
+def _write_cifar10_10k(folder: Path, labels: Labels, paint: Picture) -> None:
+    # The reader takes the first of five batches, which are all the same here.
+    _write_cifar10(folder, {**labels, "train": labels["train"] * 5}, paint)
+
+
 def _write_cifar10_position(folder: Path, labels: Labels, paint: Picture) -> None:
     # On disk it is CIFAR. Counted from the other end, two classes have both kinds.
     of_cifar = {split: [int(ORIGINALS[-label % 10]) for label in labels[split]] for split in labels}
     _write_cifar10(folder, of_cifar, paint)
+
+
+def _write_cifar10_position_10k(folder: Path, labels: Labels, paint: Picture) -> None:
+    _write_cifar10_position(folder, {**labels, "train": labels["train"] * 5}, paint)
 
 
 def _write_cifar100(folder: Path, labels: Labels, paint: Picture) -> None:
@@ -219,8 +228,11 @@ SYNSETS = [f"n{label:08d}" for label in range(1000)]
 
 WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.datasets.arrays:cifar10": _write_cifar10,
+    "replication.datasets.arrays:cifar10_10k": _write_cifar10_10k,
     "replication.datasets.positions:cifar10_position": _write_cifar10_position,
     "replication.datasets.positions:cifar10_position_redrawn": _write_cifar10_position,
+    "replication.datasets.positions:cifar10_position_10k": _write_cifar10_position_10k,
+    "replication.datasets.positions:cifar10_position_10k_redrawn": _write_cifar10_position_10k,
     "replication.datasets.arrays:cifar100": _write_cifar100,
     "replication.datasets.arrays:svhn": _write_svhn,
     "replication.datasets.arrays:svhn_10k": _write_svhn_10k,

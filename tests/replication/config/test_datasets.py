@@ -148,7 +148,8 @@ def test_datasets_of_the_same_files_are_fetched_by_one_of_them(registry):
     assert registry["cifar10-position"].files == registry["cifar10"].files
     fetching = {name: fetched_with(name, registry) for name in registry}
     others = {name: first for name, first in fetching.items() if first != name}
-    of_cifar = dict.fromkeys(["cifar10-position", "cifar10-position-redrawn"], "cifar10")
+    parts = ["cifar10-10k", "cifar10-position-10k", "cifar10-position-10k-redrawn"]
+    of_cifar = dict.fromkeys(["cifar10-position", "cifar10-position-redrawn", *parts], "cifar10")
     of_parts = {"svhn": "svhn-10k", "tiny-imagenet-20": "tiny-imagenet"}
     assert others == {**of_cifar, **of_parts, "dinobloom": "bmc", "eurosat-by-seed": "eurosat"}
 

@@ -15,7 +15,7 @@ from vitrail.errors import VitrailError
 ON_DISK = [
     *("cifar10", "cifar100", "svhn", "eurosat", "flowers102", "flower-data"),
     *("imagenette", "imagenet", "tiny-imagenet", "tiny-imagenet-20", "svhn-10k"),
-    *("bmc", "bccd"),
+    *("bmc", "bccd", "cifar10-10k"),
 ]
 
 
