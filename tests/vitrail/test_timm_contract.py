@@ -432,12 +432,40 @@ def test_a_converted_model_comes_back_adaptive(name, options):
     comes_back(make_shift_equivariant(plain, "fast"), noise())
 
 
-def test_a_converted_model_without_an_adaptive_name_says_so(tmp_path):
-    plain = timm.create_model("swin_tiny_patch4_window7_224", img_size=SIDE, **SWIN)
-    plain.pretrained_cfg["architecture"] = "swin_s3_tiny_224"
-    save_for_hf(make_shift_equivariant(plain), tmp_path)
-    with pytest.raises(RuntimeError, match="a_swin_s3_tiny_224"):
-        timm.create_model(f"local-dir:{tmp_path}")
+def timms():
+    """Every Swin, SwinV2 and MViTv2 of timm's that has no class token."""
+    modules = ("swin_transformer", "swin_transformer_v2", "mvitv2")
+    names = [name for module in modules for name in timm.list_models(module=module)]
+    names = [name for name in names if name not in registered()]
+    assert len(names) >= 29
+    return [name for name in names if not name.endswith("_cls")]
+
+
+@pytest.mark.parametrize("name", timms())
+def test_every_swin_and_mvitv2_of_timms_is_registered_adaptive(name):
+    """At its full size, without memory; its weights are timm's."""
+    with torch.device("meta"):
+        plain, adaptive = timm.create_model(name), timm.create_model(f"a_{name}")
+        _, *maps = timm.create_model(f"a_{name}", features_only=True)(
+            torch.empty(1, *plain.default_cfg["input_size"])
+        )
+    assert type(adaptive) is type(make_shift_equivariant(plain))
+    tables = [key for key in plain.state_dict() if "rel_pos_" in key]
+    assert set(plain.state_dict()) == set(adaptive.state_dict()) - {"_extra_state"}
+    for key, value in plain.state_dict().items():
+        assert key in tables or adaptive.state_dict()[key].shape == value.shape
+    cfg = {**plain.default_cfg, "architecture": f"a_{name}"}
+    assert adaptive.default_cfg == cfg
+    assert len(maps) == len(plain.feature_info) - 1
+
+
+def test_a_converted_model_comes_back_under_a_name_of_timms(tmp_path):
+    """With the same bits, from a local folder of the hub's format."""
+    options = {"img_size": 48, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
+    plain = timm.create_model("swin_base_patch4_window12_384", window_size=6, **options)
+    model = make_shift_equivariant(plain.eval(), "fast")
+    comes_back(model, noise(48, 48))
+    assert model.default_cfg["architecture"] == "a_swin_base_patch4_window12_384"
 
 
 @pytest.mark.parametrize("name", [n for f, n in FAMILIES.items() if f in ("D8", "H8", "D2", "H2")])

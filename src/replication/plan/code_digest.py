@@ -24,7 +24,7 @@ from replication.config.recipe_types import AnyRecipe
 from replication.plan.module_digest import COUNTS, LEFT_OUT, counts, file_of, module_code, modules
 from vitrail.errors import VitrailError, did_you_mean
 
-REGISTERING = ("register_model", "register_module")  # decorators of timm and of mmengine
+REGISTERING = ("register_model", "register_module")  # functions of timm and of mmengine
 RENDERER = "replication.report.tables:render"
 REPORTER = "replication.report.html_report:write_report"
 
@@ -188,12 +188,18 @@ def registering_modules() -> dict[str, str]:
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
-    """The names of the functions and classes at the top level that a decorator registers."""
+    """The names at the top level of what is registered: by a decorator, or where it is assigned."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
-                if any(word in ast.unparse(decorator) for word in REGISTERING):
+                if _registers(decorator):
                     yield _registered_name(decorator) or node.name
+        elif isinstance(node, ast.Assign) and _registers(getattr(node.value, "func", node.value)):
+            yield from map(ast.unparse, node.targets)
+
+
+def _registers(function: ast.expr) -> bool:
+    return any(word in ast.unparse(function) for word in REGISTERING)
 
 
 def _registered_name(decorator: ast.expr) -> str | None:

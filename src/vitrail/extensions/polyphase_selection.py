@@ -39,7 +39,7 @@ from typing import Any, cast
 
 import torch
 from timm.models import register_model, register_notrace_module
-from timm.models.swin_transformer import checkpoint_filter_fn
+from timm.models.swin_transformer import checkpoint_filter_fn, swin_tiny_patch4_window7_224
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -59,7 +59,7 @@ from vitrail.shift.polyphase import (
     strongest_grid,
     token_norms,
 )
-from vitrail.shift.swin import AdaptiveSwin
+from vitrail.shift.swin import AdaptiveSwin, converted
 from vitrail.shift.token_energies import merged_patches, overlapping_patches
 from vitrail.shift.torus import Size, circular_conv, roll_image, zero_offsets
 from vitrail.shift.windows import window_energies, window_offset
@@ -308,9 +308,9 @@ class PolyphaseSwin(AdaptiveSwin):
 
     choices = OTHER_GRIDS
 
-    def make_adaptive(self, selection: str) -> None:
-        """Complete what timm has built: see `vitrail.shift.grid_selection.Adaptive`."""
-        super().make_adaptive(selection)
+    def make_adaptive(self, selection: str, *modules: bool, **named: bool) -> None:
+        """Complete what timm has built: see `vitrail.shift.swin.AdaptiveSwinBase`."""
+        super().make_adaptive(selection, *modules, **named)
         if isinstance(self.grid, LearnedGrid):
             self.grid.fit([stage["num_chs"] for stage in self.feature_info])
 
@@ -322,14 +322,6 @@ default_cfgs = default_cfgs_of({NAME: "swin_tiny_patch4_window7_224"})
 @register_model
 def polyphase_swin_tiny_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """Swin-T with another choice of grids, by default that of APS."""
-    options = {
-        "patch_size": 4,
-        "window_size": 7,
-        "embed_dim": 96,
-        "depths": (2, 2, 6, 2),
-        "num_heads": (3, 6, 12, 24),
-        "selection": "aps",
-        "pretrained_filter_fn": checkpoint_filter_fn,
-        **kwargs,
-    }
-    return build(PolyphaseSwin, NAME, pretrained, **options)
+    model_type = converted(PolyphaseSwin, swin_tiny_patch4_window7_224)
+    options = {"selection": "aps", "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
+    return build(model_type, NAME, pretrained, **options)

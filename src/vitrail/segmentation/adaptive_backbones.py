@@ -19,7 +19,7 @@ from torch.nn import functional
 from vitrail.segmentation.backbones import Pyramid, TimmStages
 
 # Imported, and not only named, so that whoever measures a segmenter knows its code.
-from vitrail.shift.swin_sizes import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
+from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
 
 
 class AdaptiveBackbone(TimmStages):
@@ -56,7 +56,7 @@ class AdaptiveBackbone(TimmStages):
 
 @MODELS.register_module(name="AdaptiveSwin")
 class AdaptiveSwinBackbone(AdaptiveBackbone):
-    """A model of `vitrail.shift.swin_sizes`, for images of multiples of 224 pixels."""
+    """A model of `vitrail.shift.swin`, for images of multiples of 224 pixels."""
 
     default_name = a_swin_tiny_patch4_window7_224.__name__
     filter_fn = staticmethod(swin_transformer.checkpoint_filter_fn)
@@ -64,7 +64,7 @@ class AdaptiveSwinBackbone(AdaptiveBackbone):
 
 @MODELS.register_module(name="AdaptiveSwinV2")
 class AdaptiveSwinV2Backbone(AdaptiveBackbone):
-    """A model of `vitrail.shift.swin_sizes`, for images of multiples of 256 pixels."""
+    """A model of `vitrail.shift.swin`, for images of multiples of 256 pixels."""
 
     default_name = a_swinv2_tiny_window8_256.__name__
     filter_fn = staticmethod(swin_transformer_v2.checkpoint_filter_fn)

@@ -50,7 +50,7 @@ from vitrail.shift.grid_selection import (
     strongest_tokens,
     tokens_at,
 )
-from vitrail.shift.mvitv2 import BASE, SMALL, TINY, configured
+from vitrail.shift.mvitv2 import BASE, LARGE, SMALL, TINY, configured
 from vitrail.shift.polyphase import roll
 from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
@@ -249,21 +249,29 @@ class AdaptiveBlock(MultiScaleBlock):
         return functional.max_pool2d(x, pool.kernel_size, pool.stride).permute(0, 2, 3, 1)
 
 
+def stage_period(stage: Any) -> int:
+    """Return a multiple of all strides of a stage's blocks, in tokens of the stage's input."""
+    stride = period = 1
+    for block in stage.blocks:
+        stride_q, stride_kv = (pool.stride[0] for pool in (block.attn.pool_q, block.attn.pool_k))
+        period = math.lcm(period, stride * stride_q, stride * stride_kv)
+        stride *= stride_q
+    return period
+
+
 @register_notrace_module
 class AdaptiveStage(MultiScaleVitStage):
-    """timm's stage; its `period` is a multiple of all its strides, in tokens of its input."""
+    """timm's stage; its `period` is its `stage_period`."""
 
     blocks: Any
 
     def make_adaptive(self, size: Size, grid: FirstGrid) -> Size:
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
-        stride, self.period = 1, 1
+        stride, self.period = 1, stage_period(self)
         for block in self.blocks:
             attention = set_class(set_class(block, AdaptiveBlock).attn, AdaptiveAttention)
             attention.make_adaptive((size[0] // stride, size[1] // stride), grid)
-            strides = block.attn.stride_q, block.attn.stride_kv
-            self.period = math.lcm(self.period, *(stride * s for s in strides))
-            stride *= block.attn.stride_q
+            stride *= attention.stride_q
         return size[0] // stride, size[1] // stride
 
     def forward(self, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:  # type: ignore[override]
@@ -303,19 +311,27 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         self.make_adaptive(selection, size)
 
     @classmethod
-    def of(cls, model: nn.Module, selection: Selection = "paper") -> Self:
-        """Return an adaptive copy of an MViTv2 of timm's; its position embedding is folded.
+    def of(
+        cls,
+        model: nn.Module,
+        selection: Selection | str = "paper",
+        inplace: bool = False,
+        **modules: Any,
+    ) -> Self:
+        """Return an MViTv2 of timm's made adaptive: see `Adaptive.of`.
+
+        The tables of its position embedding are folded.
 
         Raises:
             VitrailError: strides do not divide the model's image, or it has a class token.
         """
-        adaptive = super().of(model, selection)
-        adaptive.load_state_dict(model.state_dict())
+        weights = model.state_dict()
+        adaptive = super().of(model, selection, inplace, **modules)
+        adaptive.load_state_dict(weights)
         return adaptive
 
     def make_adaptive(self, selection: str, size: Size | None = None) -> None:
         """Complete a model that timm has built, with new tables; by default for its own images."""
-        super().make_adaptive(selection)
         attentions = (block.attn for stage in self.stages for block in stage.blocks)
         plain = self.cls_token is None and self.pos_embed is None
         if not plain or not all(map(_can_be_adaptive, attentions)):
@@ -323,31 +339,33 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
                 "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
-        self.init_non_persistent_buffers()
-        stride = multiple = int(self.patch_embed.proj.stride[0])
         if size is None:  # of the first stage's output
             rows, columns = self.stages[0].feat_size
             reduction = self.feature_info[0]["reduction"]
             size = (rows * reduction, columns * reduction)
-        self.img_size = size
+        stride = multiple = int(self.patch_embed.proj.stride[0])
         tokens = (size[0] // stride, size[1] // stride)
-        self.later_grid = self.grid.behind_anchor()
         for stage, info in zip(self.stages, self.feature_info, strict=True):
-            tokens = set_class(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
-            multiple = math.lcm(multiple, stride * stage.period)
+            multiple = math.lcm(multiple, stride * stage_period(stage))
             stride = info["reduction"]
-        self.size_multiple = multiple
-        self._check_fit(size)
+        self._check_fit(size, multiple)
+        super().make_adaptive(selection)
+        self.img_size, self.size_multiple = size, multiple
+        self.init_non_persistent_buffers()
+        self.later_grid = self.grid.behind_anchor()
+        for stage in self.stages:
+            tokens = set_class(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
 
     def init_non_persistent_buffers(self) -> None:
         """Make the tables of the tokeniser's scores, which no checkpoint holds."""
         prepare_correlation(self.patch_embed.proj)
 
-    def _check_fit(self, size: Size) -> None:
-        if size[0] % self.size_multiple or size[1] % self.size_multiple:
+    @staticmethod
+    def _check_fit(size: Size, multiple: int) -> None:
+        if size[0] % multiple or size[1] % multiple:
             raise VitrailError(
                 f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2: "
-                f"use multiples of {self.size_multiple}"
+                f"use multiples of {multiple}"
             )
 
     def set_input_size(self, img_size: int | Size) -> None:
@@ -357,7 +375,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
             VitrailError: the strides do not divide it.
         """
         size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
-        self._check_fit(size)
+        self._check_fit(size, self.size_multiple)
         self.make_adaptive(self.grid.name, size)
         self.load_state_dict(adaptive_filter(trained, self))
         update_model_input_size(self, size)
@@ -412,7 +430,8 @@ def _resized_circle(table: Tensor, period: int) -> Tensor:
     return resized[0, :, :-1].mT
 
 
-default_cfgs = default_cfgs_of({f"a_mvitv2_{s}": f"mvitv2_{s}" for s in ("tiny", "small", "base")})
+SIZES = ("tiny", "small", "base", "large")  # timm's others have a class token
+default_cfgs = default_cfgs_of({f"a_mvitv2_{size}": f"mvitv2_{size}" for size in SIZES})
 
 
 def _adaptive(name: str, pretrained: bool, **options: Any) -> nn.Module:
@@ -437,3 +456,9 @@ def a_mvitv2_small(pretrained: bool = False, **kwargs: Any) -> nn.Module:
 def a_mvitv2_base(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-MViTv2-B."""
     return _adaptive("a_mvitv2_base", pretrained, **{**BASE, **kwargs})
+
+
+@register_model
+def a_mvitv2_large(pretrained: bool = False, **kwargs: Any) -> nn.Module:
+    """A-MViTv2-L."""
+    return _adaptive("a_mvitv2_large", pretrained, **{**LARGE, **kwargs})

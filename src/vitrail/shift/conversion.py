@@ -36,23 +36,31 @@ FAMILIES: dict[type[nn.Module], type[Adaptive]] = {
 }
 
 
-def make_shift_equivariant(model: nn.Module, selection: Selection = "paper") -> nn.Module:
-    """Return a truly shift-equivariant copy of a plain model, with its weights.
+def make_shift_equivariant(
+    model: nn.Module, selection: Selection = "paper", inplace: bool = False
+) -> nn.Module:
+    """Return a plain model made truly shift-equivariant, with its weights.
 
     Its logits do not change under circular shifts of any image, also of one that equals its own
     shift, such as stripes: see `polyphase`.
 
     Args:
-        model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration. It is left
-            as it is.
+        model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration.
         selection: how grids are chosen, "paper", "fast" or, not equivariant, "none".
+        inplace: change `model` itself and return it, instead of a copy. The parameters stay the
+            same objects, except MViTv2's position embedding.
 
     Raises:
-        VitrailError: the model is of another family, or built for images that do not fit.
+        VitrailError: the model is of another family, or built for images that do not fit. It is
+            then as it was.
     """
     for family, adaptive_type in FAMILIES.items():
         if isinstance(model, family):
-            adaptive = adaptive_type.of(model, selection)
+            if isinstance(model, adaptive_type):
+                raise VitrailError(
+                    f"the {type(model).__name__} is shift-equivariant already: give a plain model"
+                )
+            adaptive = adaptive_type.of(model, selection, inplace)
             _rename(adaptive, selection)
             return adaptive
     names = ", ".join(family.__name__ for family in FAMILIES)

@@ -29,7 +29,9 @@ class StageFeatures(FeatureGetterNet):
         VitrailError: there are fewer stages than `out_indices` asks for.
     """
 
-    def __init__(self, model: Any, out_indices: int | Sequence[int], **options: Any) -> None:
+    def __init__(self, model: Any, out_indices: int | Sequence[int] | None, **options: Any) -> None:
+        if out_indices is None:  # all stages
+            out_indices = range(len(model.feature_info))
         try:
             super().__init__(model, cast(Any, out_indices), **options)
         except AssertionError:
@@ -45,10 +47,14 @@ class StageFeatures(FeatureGetterNet):
         return [stages[index] for index in cast(list[int], self.out_indices)]
 
 
-def build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Build a registered model by timm's rules, or with ``features_only`` its `StageFeatures`."""
-    depths = kwargs["model_cfg"].depths if "model_cfg" in kwargs else kwargs["depths"]
-    feature_cfg = {"out_indices": tuple(range(len(depths))), "feature_cls": StageFeatures}
+def build(
+    model_type: Callable[..., nn.Module], name: str, pretrained: bool, **kwargs: Any
+) -> nn.Module:
+    """Build a registered model by timm's rules, or with ``features_only`` its `StageFeatures`.
+
+    `model_type` is a class or a function that returns a model; `kwargs` are its options and timm's.
+    """
+    feature_cfg = {"out_indices": None, "feature_cls": StageFeatures}
     return build_model_with_cfg(model_type, name, pretrained, feature_cfg=feature_cfg, **kwargs)
 
 

@@ -249,18 +249,36 @@ class Adaptive(nn.Module):
     grid: FirstGrid
 
     @classmethod
-    def of(cls, model: nn.Module, selection: Selection = "paper") -> Self:
-        """Return an adaptive copy of a plain model, with its weights (shift, Sec. A5.3).
+    def of(
+        cls,
+        model: nn.Module,
+        selection: Selection | str = "paper",
+        inplace: bool = False,
+        **modules: Any,
+    ) -> Self:
+        """Return a plain model made adaptive, with its weights (shift, Sec. A5.3).
+
+        Args:
+            model: of the class that `cls` makes adaptive.
+            selection: how grids are chosen.
+            inplace: change the model itself instead of a copy.
+            modules: further options of `make_adaptive`.
 
         Raises:
-            VitrailError: the model does not fit its images, or `selection` is unknown.
+            VitrailError: the model does not fit its images, or `selection` is unknown. The model
+                is then as it was.
         """
-        adaptive = set_class(copy.deepcopy(model), cls)
-        adaptive.make_adaptive(selection)
-        return adaptive
+        adaptive, plain_type = model if inplace else copy.deepcopy(model), type(model)
+        set_class(adaptive, cls)
+        try:
+            cast(Adaptive, adaptive).make_adaptive(selection, **modules)
+        except VitrailError:
+            set_class(adaptive, plain_type)
+            raise
+        return cast(Self, adaptive)
 
     def make_adaptive(self, selection: str) -> None:
-        """Complete a plain model that has been built.
+        """Complete a plain model that has been built; where it raises, nothing has changed.
 
         Raises:
             VitrailError: as `of`.

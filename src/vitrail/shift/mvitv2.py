@@ -18,6 +18,7 @@ from vitrail.shift.features import default_cfgs_of
 TINY = {"depths": (1, 2, 5, 2)}
 SMALL = {"depths": (1, 2, 11, 2)}
 BASE = {"depths": (2, 3, 16, 3)}
+LARGE = {"depths": (2, 6, 36, 4), "embed_dim": 144, "num_heads": 2, "expand_attn": False}
 
 
 def configured(options: dict[str, Any]) -> tuple[MultiScaleVitCfg, dict[str, Any]]:

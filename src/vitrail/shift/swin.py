@@ -9,7 +9,7 @@ Three modules of Swin are replaced, each by one method here. It calls what compu
 - `_merge`, A-PMerge (Eq. 21-23): `grid_selection.PaperGrid.merge`, by `polyphase.strongest_phase`.
 
 `polyphase.grids` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. timm's blocks
-follow, on a circle (Eq. 7-9: `circular_blocks`). Its head takes the mean of the tokens (Eq. 4), so
+follow, on a circle (Eq. 7-9: `CircularWindows`). Its head takes the mean of the tokens (Eq. 4), so
 their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses
 once, before its first block (as the example of Sec. A2.2; `polyphase_selection` has the other
 reading). Each window holds the same tokens in the same order, so timm's relative bias (Eq. 11-12)
@@ -31,25 +31,29 @@ windows fixes the phase of the next merging, and equivariance does not need A-PM
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
-from timm.models import checkpoint_seq
-from timm.models.swin_transformer import SwinTransformer
+from timm.models import checkpoint_seq, list_models, register_model, swin_transformer
+from timm.models import swin_transformer_v2 as v2
+from timm.models.swin_transformer import (
+    SwinTransformer,
+    SwinTransformerBlock,
+    window_partition,
+    window_reverse,
+)
 from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
-from timm.models.swin_transformer_v2 import SwinTransformerV2
+from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
 from torch import Tensor, nn
 
 from vitrail.shift.autocorrelation import prepare_correlation
-from vitrail.shift.circular_blocks import CircularBlock, CircularBlockV2
-from vitrail.shift.features import StageModel, require_size
+from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
 from vitrail.shift.grid_selection import (
     MERGED,
     Adaptive,
     FirstGrid,
     Projection,
-    Selection,
     set_class,
     tokens_at,
 )
@@ -58,69 +62,96 @@ from vitrail.shift.torus import Frame, Size
 from vitrail.shift.windows import require_windows
 
 # One node each of a traced graph.
-for _node in ("roll", "tokens_at", "require_size", "require_windows"):
+for _node in (
+    *("roll", "tokens_at", "require_size", "require_windows"),
+    *("window_partition", "window_reverse"),
+):
     torch.fx.wrap(_node)
 
 
+class CircularWindows(nn.Module):
+    """Mix-in that makes timm's block of Swin or SwinV2 circular: list it before timm's class.
+
+    A window that wraps around the border is one like the others, so nothing is masked.
+
+    Source: shift, Eq. 9.
+    """
+
+    window_size: Size
+    shift_size: Size
+    attn: Any
+
+    def get_attn_mask(self, *_: Any, **__: Any) -> None:
+        """Mask nothing."""
+
+    def _attn(self, x: Tensor) -> Tensor:
+        height, width = x.shape[1:3]
+        down, right = self.shift_size
+        shifted = x.roll((-down, -right), (1, 2)) if down or right else x
+        windows = self.attn(window_partition(shifted, self.window_size).flatten(1, 2))
+        attended: Tensor = window_reverse(windows, self.window_size, height, width)
+        return attended.roll((down, right), (1, 2)) if down or right else attended
+
+
+class CircularBlock(CircularWindows, SwinTransformerBlock):
+    """timm's block of Swin, on a circle."""
+
+
+class CircularBlockV2(CircularWindows, SwinTransformerV2Block):
+    """timm's block of SwinV2, on a circle."""
+
+
 class AdaptiveSwinBase(Adaptive, StageModel):
-    """Makes timm's Swin or SwinV2 adaptive; comes before it in the bases of a class.
+    """Mix-in that makes timm's Swin or SwinV2 adaptive: list it before timm's class.
+
+    A model is made by its name (`timm.create_model`), or from a plain one by `Adaptive.of`. Both
+    take the options of `make_adaptive`.
 
     Source: shift, Sec. 5.7.
-
-    Args:
-        args: of timm's model.
-        selection: "paper", "fast" or "none", see the module.
-        adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
-        adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
-        adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
-        attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
-        kwargs: of timm's model.
-
-    Raises:
-        VitrailError: the windows do not divide the image, or `selection` is unknown.
     """
 
     circular_block: type[nn.Module]
-    adaptive_tokens = adaptive_windows = adaptive_merging = True
-    attention_mask = False
     layers: Any
     patch_embed: Any
 
-    def __init__(
+    def make_adaptive(
         self,
-        *args: Any,
-        selection: Selection = "paper",
+        selection: str,
         adaptive_tokens: bool = True,
         adaptive_windows: bool = True,
         adaptive_merging: bool = True,
         attention_mask: bool = False,
-        **kwargs: Any,
     ) -> None:
-        super().__init__(*args, **kwargs)
-        self.adaptive_tokens, self.adaptive_windows = adaptive_tokens, adaptive_windows
-        self.adaptive_merging, self.attention_mask = adaptive_merging, attention_mask
-        self.make_adaptive(selection)
+        """Complete what timm has built: see `Adaptive`.
 
-    def make_adaptive(self, selection: str) -> None:
-        """Complete what timm has built: see `Adaptive`."""
+        Args:
+            selection: "paper", "fast" or "none", see the module.
+            adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
+            adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
+            adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
+            attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
+
+        Raises:
+            VitrailError: the windows do not divide the image, or `selection` is unknown.
+        """
+        self._check_fit(self.patch_embed.img_size)
         super().make_adaptive(selection)
-        first, merges = FirstGrid(), self.adaptive_merging
-        # An anchor rolls the whole shift away: with it, an ablation would change nothing.
-        modules = (self.adaptive_tokens, self.adaptive_windows, merges)
-        self.anchored = all(modules) and not self.attention_mask
+        self.adaptive_merging, first = adaptive_merging, FirstGrid()
+        # With an anchor the model would be invariant even with a module switched off.
+        modules = (adaptive_tokens, adaptive_windows, adaptive_merging)
+        self.anchored = all(modules) and not attention_mask
         later = self.grid.behind_anchor() if self.anchored else self.grid
-        self.token_grid = self.grid if self.adaptive_tokens else first
-        self.window_grid = self.grid if self.adaptive_windows else first
-        self.later_window_grid = later if self.adaptive_windows else first
+        self.token_grid = self.grid if adaptive_tokens else first
+        self.window_grid = self.grid if adaptive_windows else first
+        self.later_window_grid = later if adaptive_windows else first
         # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
-        chooses = merges and (self.grid.per_operation or not self.adaptive_windows)
+        chooses = adaptive_merging and (self.grid.per_operation or not adaptive_windows)
         self.merge_grid = later if chooses else first
-        if not self.attention_mask:
+        if not attention_mask:
             for block in (block for stage in self.layers for block in stage.blocks):
                 set_class(block, self.circular_block)
                 block.init_non_persistent_buffers()  # the mask is one of them
         self.init_non_persistent_buffers()
-        self._check_fit(self.patch_embed.img_size)
 
     def init_non_persistent_buffers(self) -> None:
         """Make the tables of the tokeniser's scores, which no checkpoint holds."""
@@ -213,13 +244,13 @@ class AdaptiveSwinBase(Adaptive, StageModel):
 
 
 class AdaptiveSwin(AdaptiveSwinBase, SwinTransformer):
-    """A-Swin: see `AdaptiveSwinBase` for the arguments."""
+    """A-Swin: see `AdaptiveSwinBase`."""
 
     circular_block = CircularBlock
 
 
 class AdaptiveSwinV2(AdaptiveSwinBase, SwinTransformerV2):
-    """A-SwinV2: see `AdaptiveSwinBase` for the arguments."""
+    """A-SwinV2: see `AdaptiveSwinBase`."""
 
     circular_block = CircularBlockV2
 
@@ -232,3 +263,72 @@ def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
     if isinstance(merging, PatchMergingV2):
         return merging.reduction, merging.norm
     return lambda patches: merging.reduction(merging.norm(patches)), None
+
+
+def converted(
+    adaptive_type: type[AdaptiveSwinBase], plain: Callable[..., nn.Module]
+) -> Callable[..., nn.Module]:
+    """Return what builds an adaptive Swin: `plain`, a function that builds one of timm's, and `of`.
+
+    It takes the options of `AdaptiveSwinBase.make_adaptive`; all others are of `plain`.
+    """
+
+    def create(selection: str = "paper", **options: Any) -> nn.Module:
+        modules = {name: options.pop(name) for name in MODULES & options.keys()}
+        return adaptive_type.of(plain(**options), selection, inplace=True, **modules)
+
+    return create
+
+
+MODULES = {"adaptive_tokens", "adaptive_windows", "adaptive_merging", "attention_mask"}
+"""The options of `AdaptiveSwinBase.make_adaptive` besides the selection."""
+
+
+def _entrypoint(timms: Any, adaptive_type: type[AdaptiveSwinBase], plain: str) -> Any:
+    """Return the function that makes an adaptive model by name, of one of a module of timm's."""
+
+    def create(pretrained: bool = False, **options: Any) -> nn.Module:
+        model_type = converted(adaptive_type, getattr(timms, plain))
+        filter_fn = timms.checkpoint_filter_fn
+        return build(model_type, name, pretrained, pretrained_filter_fn=filter_fn, **options)
+
+    name = create.__name__ = create.__qualname__ = f"a_{plain}"
+    create.__doc__ = f"Make timm's `{plain}` shift-equivariant: see `AdaptiveSwinBase`."
+    return create
+
+
+def _swin(plain: str) -> Any:
+    return _entrypoint(swin_transformer, AdaptiveSwin, plain)
+
+
+def _swinv2(plain: str) -> Any:
+    return _entrypoint(v2, AdaptiveSwinV2, plain)
+
+
+_MODULES_OF_TIMM = ("swin_transformer", "swin_transformer_v2")
+default_cfgs = default_cfgs_of(
+    {f"a_{plain}": plain for module in _MODULES_OF_TIMM for plain in list_models(module=module)}
+)
+
+# Every Swin and SwinV2 of timm's, under its name with a_ before it.
+a_swin_tiny_patch4_window7_224 = register_model(_swin("swin_tiny_patch4_window7_224"))
+a_swin_small_patch4_window7_224 = register_model(_swin("swin_small_patch4_window7_224"))
+a_swin_base_patch4_window7_224 = register_model(_swin("swin_base_patch4_window7_224"))
+a_swin_base_patch4_window12_384 = register_model(_swin("swin_base_patch4_window12_384"))
+a_swin_large_patch4_window7_224 = register_model(_swin("swin_large_patch4_window7_224"))
+a_swin_large_patch4_window12_384 = register_model(_swin("swin_large_patch4_window12_384"))
+a_swin_s3_tiny_224 = register_model(_swin("swin_s3_tiny_224"))
+a_swin_s3_small_224 = register_model(_swin("swin_s3_small_224"))
+a_swin_s3_base_224 = register_model(_swin("swin_s3_base_224"))
+a_swinv2_tiny_window8_256 = register_model(_swinv2("swinv2_tiny_window8_256"))
+a_swinv2_tiny_window16_256 = register_model(_swinv2("swinv2_tiny_window16_256"))
+a_swinv2_small_window8_256 = register_model(_swinv2("swinv2_small_window8_256"))
+a_swinv2_small_window16_256 = register_model(_swinv2("swinv2_small_window16_256"))
+a_swinv2_base_window8_256 = register_model(_swinv2("swinv2_base_window8_256"))
+a_swinv2_base_window16_256 = register_model(_swinv2("swinv2_base_window16_256"))
+a_swinv2_base_window12_192 = register_model(_swinv2("swinv2_base_window12_192"))
+a_swinv2_base_window12to16_192to256 = register_model(_swinv2("swinv2_base_window12to16_192to256"))
+a_swinv2_base_window12to24_192to384 = register_model(_swinv2("swinv2_base_window12to24_192to384"))
+a_swinv2_large_window12_192 = register_model(_swinv2("swinv2_large_window12_192"))
+a_swinv2_large_window12to16_192to256 = register_model(_swinv2("swinv2_large_window12to16_192to256"))
+a_swinv2_large_window12to24_192to384 = register_model(_swinv2("swinv2_large_window12to24_192to384"))

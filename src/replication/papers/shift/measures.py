@@ -26,8 +26,7 @@ from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrail.shift.conversion import random_shifts
 from vitrail.shift.grid_selection import PaperGrid
 from vitrail.shift.polyphase import roll
-from vitrail.shift.swin import merging_parts
-from vitrail.shift.swin_sizes import a_swin_tiny_patch4_window7_224
+from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, merging_parts
 from vitrail.shift.torus import Size
 from vitrail.shift.windows import window_offset
 
