@@ -33,7 +33,8 @@ from torch.utils.flop_counter import FlopCounterMode
 
 from replication.measures.throughput import time_in_turns
 from vitrail.provenance import provenance
-from vitrail.shift import polyphase, windows
+from vitrail.shift import polyphase
+from vitrail.shift import selection as grids
 
 FAMILIES = {
     "Swin-T": ("swin_tiny_patch4_window7_224", "a_swin_tiny_patch4_window7_224"),
@@ -70,7 +71,7 @@ def without_tie_rule(call: Callable[[], object]) -> Callable[[], object]:
     def unsettled() -> object:
         with (
             mock.patch.multiple(polyphase, tie_break_scores=_same, break_ties=_first),
-            mock.patch.multiple(windows, tie_break_scores=_same, break_ties=_first),
+            mock.patch.multiple(grids, tie_break_scores=_same, break_ties=_first),
         ):
             return call()
 

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from replication.images.photos import photo_centre, photo_crops
 from tests.vitrail.shift.devices import RoundsByPlace
 from vitrail.provenance import provenance
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 SWIN = {"embed_dim": 24, "depths": (2, 2, 2, 2), "num_heads": (1, 2, 4, 8)}
 FAMILIES: dict[str, tuple[str, dict[str, Any]]] = {

@@ -12,7 +12,7 @@ from vitrail.shift.conversion import make_shift_equivariant
 
 torch.manual_seed(0)
 swin = timm.create_model("swin_tiny_patch4_window7_224").eval()
-adaptive = make_shift_equivariant(swin, selection="fast").eval()
+adaptive = make_shift_equivariant(swin, selection="per_stage").eval()
 image = interpolate(torch.rand(1, 3, 28, 28), 224, mode="bicubic")
 
 for shift in ((1, 1), (5, 17), (100, 31)):

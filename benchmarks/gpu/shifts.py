@@ -12,7 +12,7 @@ from benchmarks.gpu.families import shift
 from benchmarks.gpu.running import Measured, Settings, Step, each
 from benchmarks.shift_ties import IMAGES
 from vitrail.measures.selection_margins import selection_margins
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 CONTENTS = ("stripes", "tiles", "two equal objects", "photographs")
 

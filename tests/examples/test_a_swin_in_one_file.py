@@ -10,7 +10,7 @@ from replication.images.photos import photo_crops
 from tests.examples.images import noise, objects, periodic
 from vitrail.shift.conversion import invariance_error, make_shift_equivariant
 from vitrail.shift.polyphase import TIE, strongest_phase
-from vitrail.shift.windows import window_offset
+from vitrail.shift.selection import window_offset
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
 # Family, images, window, width. The last stage has one window, or two beside each other. From 30

@@ -15,8 +15,7 @@ from tests.vitrail.segmentation.segmenters import (
     offsets,
     spread,
 )
-from vitrail.shift.torus import Features
-from vitrail.shift.unpooling import unpool
+from vitrail.shift.geometry import Features, unpool
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 

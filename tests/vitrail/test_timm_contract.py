@@ -401,7 +401,7 @@ def test_every_position_embedding_comes_back_from_a_hub(embedding):
         (FAMILIES["A-MViTv2"], {}),
     ],
 )
-@pytest.mark.parametrize("selection", ["fast", "none"])
+@pytest.mark.parametrize("selection", ["per_stage", "fixed"])
 def test_a_traced_model_chooses_grids_for_each_image(name, options, selection):
     options = {**options, "selection": selection}
     (model, graph), side = traced(name, False, **options), options.get("img_size", SIDE)
@@ -411,7 +411,7 @@ def test_a_traced_model_chooses_grids_for_each_image(name, options, selection):
 
 
 @pytest.mark.parametrize("family", ["A-Swin", "A-SwinV2", "A-CvT", "A-MViTv2"])
-@pytest.mark.parametrize("selection", ["fast", "none"])
+@pytest.mark.parametrize("selection", ["per_stage", "fixed"])
 def test_an_adaptive_model_comes_back_with_its_selection(family, selection):
     comes_back(micro(FAMILIES[family], selection=selection), noise())
 
@@ -429,7 +429,7 @@ def test_an_adaptive_model_comes_back_with_its_selection(family, selection):
 )
 def test_a_converted_model_comes_back_adaptive(name, options):
     plain = timm.create_model(name, num_classes=CLASSES, img_size=SIDE, **options).eval()
-    comes_back(make_shift_equivariant(plain, "fast"), noise())
+    comes_back(make_shift_equivariant(plain, "per_stage"), noise())
 
 
 def timms():
@@ -463,7 +463,7 @@ def test_a_converted_model_comes_back_under_a_name_of_timms(tmp_path):
     """With the same bits, from a local folder of the hub's format."""
     options = {"img_size": 48, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
     plain = timm.create_model("swin_base_patch4_window12_384", window_size=6, **options)
-    model = make_shift_equivariant(plain.eval(), "fast")
+    model = make_shift_equivariant(plain.eval(), "per_stage")
     comes_back(model, noise(48, 48))
     assert model.default_cfg["architecture"] == "a_swin_base_patch4_window12_384"
 

@@ -22,7 +22,7 @@ from replication.training.segmentation.config import build_model, image_shape
 from vitrail.measures.invariance import change_under
 from vitrail.seeding import seed_everything
 from vitrail.shift.conversion import random_shifts
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 
 def segmenter_equivariance(

@@ -15,10 +15,10 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from vitrail.shift.error_bounds import gamma, places_error, settled_margin
+from vitrail.shift.certificate import gamma, places_error, settled_margin
 from vitrail.shift.features import default_cfgs_of
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import break_ties, strongest, tie_break_scores, token_norms, wide
-from vitrail.shift.torus import roll_image
 
 
 @torch.no_grad()

@@ -40,8 +40,8 @@ from torch import Tensor, nn
 
 from vitrail.extensions.fractional_shifts import fourier_shift
 from vitrail.shift.features import default_cfgs_of
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import wide
-from vitrail.shift.torus import roll_image
 
 CUT = 0.25
 """Cycles a pixel below which the energy sees an image: a square has twice the band of its root."""

@@ -1,4 +1,4 @@
-"""Choices of grids to compare with the paper's (`grid_selection`), on Swin; the paper lacks them.
+"""Choices of grids to compare with the paper's (`selection`), on Swin; the paper lacks them.
 
     timm.create_model("polyphase_swin_tiny_patch4_window7_224", selection="lps")
 
@@ -43,26 +43,34 @@ from timm.models.swin_transformer import checkpoint_filter_fn, swin_tiny_patch4_
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrail.shift.autocorrelation import (
+from vitrail.shift.energies import (
     correlation_energies,
     correlation_is_cheaper,
     dense_energies,
+    merged_patches,
+    overlapping_patches,
 )
 from vitrail.shift.features import build, default_cfgs_of
-from vitrail.shift.grid_selection import MERGED, FirstGrid, PaperGrid, Projection, strongest_tokens
+from vitrail.shift.geometry import Size, circular_conv, roll_image, zero_offsets
 from vitrail.shift.polyphase import (
+    components,
     full_precision,
-    grids,
     polyphase_energies,
     roll,
     sample,
     strongest_grid,
     token_norms,
 )
+from vitrail.shift.selection import (
+    MERGED,
+    FixedSelection,
+    PerLayerSelection,
+    Projection,
+    strongest_tokens,
+    window_energies,
+    window_offset,
+)
 from vitrail.shift.swin import AdaptiveSwin, converted
-from vitrail.shift.token_energies import merged_patches, overlapping_patches
-from vitrail.shift.torus import Size, circular_conv, roll_image, zero_offsets
-from vitrail.shift.windows import window_energies, window_offset
 
 TEMPERATURE = 0.3
 """Of the softmax by which `DrawnGrid` draws; scores have a standard deviation of 1."""
@@ -71,21 +79,22 @@ HIDDEN = 16
 
 
 @register_notrace_module
-class ApsGrid(PaperGrid):
+class ApsGrid(PerLayerSelection):
     """APS: the component with the largest l2 norm, of every strided operation's output.
 
-    Source: Chaman and Dokmanic, CVPR 2021, with p = 2. Equal norms are ordered as by `PaperGrid`.
+    Source: Chaman and Dokmanic, CVPR 2021, with p = 2. Equal norms are ordered as by
+    `PerLayerSelection`.
     """
 
     name = "aps"
     anchors = False
 
-    def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> None:  # type: ignore[override]
+    def choose_windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> None:  # type: ignore[override]
         """Leave windows where the grid begins."""
 
 
 @register_notrace_module
-class AnchoredGrid(FirstGrid):
+class AnchoredGrid(FixedSelection):
     """Polyphase anchoring: the component with the largest l2 norm, of every operation's input.
 
     The input is rolled so that this component comes first; the plain operation follows.
@@ -97,17 +106,20 @@ class AnchoredGrid(FirstGrid):
     per_operation = True
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise from the strongest component of the pixels: see `FirstGrid`."""
+        """Tokenise from the strongest component of the pixels: see `FixedSelection`."""
         stride = conv.stride[0]
         phase = strongest_component(x.permute(0, 2, 3, 1), (stride, stride))
         return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
 
-    def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
-        """Lay windows from the strongest component, whose stride is a window: see `FirstGrid`."""
+    def choose_windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
+        """Lay windows from the strongest component, whose stride is a window.
+
+        See `FixedSelection`.
+        """
         return strongest_component(x, window)
 
-    def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Merge from the strongest component of the tokens: see `FirstGrid`."""
+    def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
+        """Merge from the strongest component of the tokens: see `FixedSelection`."""
         phase = strongest_component(x, (MERGED, MERGED))
         return project(merged_patches(roll(x, phase))), phase
 
@@ -116,11 +128,11 @@ class AnchoredGrid(FirstGrid):
 def strongest_component(x: Tensor, stride: Size) -> Tensor:
     """Return the phase ``(B, 2)`` of the component of ``(B, H, W, C)`` with the largest l2 norm."""
     with full_precision(x):
-        return strongest_grid(grids(token_norms(x).square(), stride))
+        return strongest_grid(components(token_norms(x).square(), stride))
 
 
 @register_notrace_module
-class LearnedGrid(FirstGrid):
+class LearnedGrid(FixedSelection):
     """LPS: the component to which a learned network gives the largest score.
 
     A component k of the output is chosen with probability softmax(f(component k)), where f are two
@@ -149,16 +161,16 @@ class LearnedGrid(FirstGrid):
             )
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the grid of the largest score: see `FirstGrid`."""
+        """Tokenise the grid of the largest score: see `FixedSelection`."""
         dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         return self.sample(dense, conv.stride[0])
 
-    def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
-        """Choose where attention windows begin as the paper does: see `FirstGrid`."""
+    def choose_windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
+        """Choose where attention windows begin as the paper does: see `FixedSelection`."""
         return window_offset(x, window, anchored)
 
-    def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Merge the grid of the largest score: see `FirstGrid`."""
+    def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
+        """Merge the grid of the largest score: see `FixedSelection`."""
         return self.sample(project(overlapping_patches(x)), MERGED)
 
     def sample(self, dense: Tensor, stride: int) -> tuple[Tensor, Tensor]:
@@ -186,7 +198,7 @@ class LearnedGrid(FirstGrid):
 
 
 @register_notrace_module
-class DrawnGrid(PaperGrid):
+class DrawnGrid(PerLayerSelection):
     """The paper's choice in evaluation; in training each choice is drawn by its scores.
 
     A grid is drawn with probability softmax(z / T), where z are the paper's scores less their
@@ -197,7 +209,7 @@ class DrawnGrid(PaperGrid):
     name = "drawn"
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise a grid that is drawn by the energies (shift, Eq. 14): see `FirstGrid`."""
+        """Tokenise a grid that is drawn by the energies (shift, Eq. 14): see `FixedSelection`."""
         if not self.training:
             return super().forward(x, conv)
         with torch.no_grad(), full_precision(x):
@@ -205,17 +217,17 @@ class DrawnGrid(PaperGrid):
             phase = drawn((correlation_energies if cheaper else dense_energies)(x, conv))
         return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase
 
-    def windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
-        """Draw where windows begin by the scores (shift, Eq. 20): see `FirstGrid`."""
+    def choose_windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> Tensor:
+        """Draw where windows begin by the scores (shift, Eq. 20): see `FixedSelection`."""
         if not self.training:
-            return super().windows(x, window, merged, anchored)
+            return super().choose_windows(x, window, merged, anchored)
         with torch.no_grad(), full_precision(x):
             return drawn(polyphase_energies(window_energies(x, window).square(), window))
 
-    def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Merge a grid that is drawn by the energies (shift, Eq. 23): see `FirstGrid`."""
+    def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
+        """Merge a grid that is drawn by the energies (shift, Eq. 23): see `FixedSelection`."""
         if not self.training:
-            return super().merge(x, project)
+            return super().merge_patches(x, project)
         dense = project(overlapping_patches(x))
         with torch.no_grad(), full_precision(x):
             energies = token_norms(dense).square()
@@ -233,7 +245,7 @@ def drawn(scores: Tensor) -> Tensor:
 
 
 @register_notrace_module
-class LayerGrid(PaperGrid):
+class LayerGrid(PerLayerSelection):
     """The paper's choice, with an offset of the windows in every attention layer (shift, Eq. 19).
 
     Energies are those of the tokens before the layer's norm, as behind it they are nearly equal.
@@ -241,7 +253,7 @@ class LayerGrid(PaperGrid):
 
     name = "every_layer"
     anchors = False
-    per_layer = True
+    per_block = True
 
 
 @register_notrace_module
@@ -254,13 +266,13 @@ class PrintedGrid(LayerGrid):
         super().__init__(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the first grid of the most energy: see `FirstGrid`."""
+        """Tokenise the first grid of the most energy: see `FixedSelection`."""
         dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         return strongest_tokens(dense, conv, self.in_order)
 
 
 @register_notrace_module
-class LowPassGrid(FirstGrid):
+class LowPassGrid(FixedSelection):
     """The first grid of tokens that are blurred before they are sampled (Zhang, ICML 2019).
 
     The blur of stride s has the weights s - |i|, over s^2, of pixels up to s - 1 away along each
@@ -272,11 +284,11 @@ class LowPassGrid(FirstGrid):
     per_operation = True
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the blurred image: see `FirstGrid`."""
+        """Tokenise the blurred image: see `FixedSelection`."""
         return super().forward(blurred(x, conv.stride[0]), conv)
 
-    def merge(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Blur the merged patches of all grids and keep the first grid: see `FirstGrid`."""
+    def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
+        """Blur the merged patches of all grids and keep the first grid: see `FixedSelection`."""
         dense = blurred(project(overlapping_patches(x)).permute(0, 3, 1, 2), MERGED)
         return dense[:, :, ::MERGED, ::MERGED].permute(0, 2, 3, 1).contiguous(), zero_offsets(x)
 
@@ -291,7 +303,7 @@ def blurred(x: Tensor, stride: int) -> Tensor:
     return functional.conv2d(rows, weight.mT, groups=channels)
 
 
-OTHER_GRIDS: dict[str, type[FirstGrid]] = {
+OTHER_GRIDS: dict[str, type[FixedSelection]] = {
     grid.name: grid
     for grid in (
         *(ApsGrid, AnchoredGrid, LearnedGrid, DrawnGrid),

@@ -2,7 +2,7 @@
 
 A module that chooses has a method ``margin``, of the arguments of its ``forward``, which returns
 the margin of each image ``(B,)``, above 1 where no rounding can change the choice, and whether it
-anchors: whether all that follows sees shifted images as one (`vitrail.shift.error_bounds`).
+anchors: whether all that follows sees shifted images as one (`vitrail.shift.certificate`).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Truly shift-equivariant Swin and SwinV2 as backbones of mmseg, of any size.
 
-    backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="fast")
+    backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="per_stage")
 
 In evaluation images of any size are padded with zeros, below and to the right, to what the windows
 divide; the heads cut that off. Only images that fit are equivariant. In training all must fit, as

@@ -18,8 +18,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
 from vitrail.segmentation.backbones import Pyramid
-from vitrail.shift.torus import Features
-from vitrail.shift.unpooling import Mode, to_pixels
+from vitrail.shift.geometry import Features, Mode, to_pixels
 from vitrail.shift.upernet import AdaptiveUPerNetDecoder
 
 CIRCULAR = {"type": "CircularConv2d"}
@@ -47,7 +46,7 @@ class AdaptiveUPerHead(BaseDecodeHead):
         decoder = AdaptiveUPerNetDecoder(
             self.in_channels,
             self.channels,
-            classes=0,
+            num_classes=0,
             bins=pool_scales,
             upsampling=upsampling,
             conv_layer=partial(build_conv_layer, conv_cfg),

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, first_line
 from vitrail.segmentation.weights import load_weights, renamed
-from vitrail.shift.torus import Features
+from vitrail.shift.geometry import Features
 from vitrail.shift.upernet import stage_norm
 
 

@@ -1,16 +1,16 @@
 """Truly shift-equivariant Vision Transformers (Rojas-Gomez et al., CVPR 2024).
 
 A strided operation of a ViT lays a fixed grid over its input. The paper lays the grid where the
-energy of the input is largest, so that a circular shift of the input moves the grid along:
+energy of the input is largest, so that a circular shift of the input moves the grid along. Three
+examples have a method each in one file: examples/a_swin_in_one_file.py, a_cvt_in_one_file.py and
+adaptive_unpooling_in_one_file.py. Here are:
 
-- `polyphase`: per-sample rolls and phases; `torus`: where they put the tokens in the image;
-- `grid_selection`: the choice of grids, a module that a model holds (shift, Sec. 4); what it scores
-  them by: `token_energies`, `autocorrelation` and `windows`;
-- `error_bounds`: by how much rounding can move these scores, which certifies a choice;
+- `swin`, `adaptive_cvt`, `adaptive_mvitv2`: the adaptive models, the last with A-RPE;
 - `cvt`, `mvitv2`: plain backbones that timm lacks; no change of the paper's modules concerns them;
-- `swin` (on `circular_blocks`; `swin_sizes` registers it), `adaptive_cvt`, `adaptive_mvitv2`: the
-  adaptive ones, the last with A-RPE;
-- `features`: their stages for dense tasks;
-- `unpooling`, `upernet`: a decoder that puts features back, for segmentation;
+- `selection`: how grids and windows are chosen, a module that a model holds (shift, Sec. 4), by the
+  scores of `energies` and the rules of `polyphase`, which has the polyphase components and ties;
+- `certificate`: by how much rounding can move these scores, which certifies a choice;
+- `geometry`: where tokens sit in the image, and how features are put back (unpooling);
+- `features`: the stages of a model for dense tasks; `upernet`: a decoder on them, for segmentation;
 - `conversion`: from a plain model to its adaptive one, and a check that it is invariant.
 """

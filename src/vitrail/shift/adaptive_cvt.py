@@ -1,15 +1,18 @@
 """A-CvT: CvT with the shift paper's modules (shift, Sec. 4, Sec. 5.1).
 
+All of A-CvT in one file, equation by equation: examples/a_cvt_in_one_file.py.
+
 CvT has two kinds of strided grids, those of the embeddings and those of keys and values. Both are
 strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
 polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
 
-``"paper"`` scores embeddings before their norm, and in each attention samples keys, convolved at
-every token, and values at the keys' strongest phase. ``"fast"`` selects once per stage: tokens are
-rolled so that the strongest phase, modulo a common multiple of the strides that follow, comes
-first. From there on circular convolutions commute with the shifts that remain, so keys, values and
-the next embedding all take the first phase. As CvT has no windows, the first stage also begins at
-an anchor (`grids.tokens_at`), so that shifted images have the same bits from there on.
+``"per_layer"`` scores embeddings before their norm, and in each attention samples keys, convolved
+at every token, and values at the keys' strongest phase. ``"per_stage"`` selects once per stage:
+tokens are rolled so that the strongest phase, modulo a common multiple of the strides that follow,
+comes first. From there on circular convolutions commute with the shifts that remain, so keys,
+values and the next embedding all take the first phase. As CvT has no windows, the first stage also
+begins at an anchor (`selection.tokens_at`), so that shifted images have the same bits from there
+on.
 """
 
 from __future__ import annotations
@@ -21,28 +24,28 @@ import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrail.shift.autocorrelation import prepare_correlation
 from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
+from vitrail.shift.energies import prepare_correlation
 from vitrail.shift.features import build
-from vitrail.shift.grid_selection import (
+from vitrail.shift.geometry import Frame
+from vitrail.shift.polyphase import roll, sample
+from vitrail.shift.selection import (
     Adaptive,
-    FirstGrid,
+    FixedSelection,
     Selection,
     set_class,
     strongest_tokens,
     tokens_at,
 )
-from vitrail.shift.polyphase import roll, sample
-from vitrail.shift.torus import Frame
 
 for _node in ("roll", "tokens_at"):  # one node each of a traced graph
     torch.fx.wrap(_node)
 
 
 class AdaptiveConvAttention(ConvAttention):
-    """Attention to the strongest phase of the keys, or with "fast" to the first."""
+    """Attention to the strongest phase of the keys, or with "per_stage" to the first."""
 
-    grid: FirstGrid
+    grid: FixedSelection
 
     def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
@@ -61,7 +64,7 @@ class AdaptiveCvT(Adaptive, CvT):
         VitrailError: `img_size` does not fit, or `selection` is unknown.
     """
 
-    def __init__(self, *, selection: Selection = "paper", **kwargs: Any) -> None:
+    def __init__(self, *, selection: Selection = "per_layer", **kwargs: Any) -> None:
         super().__init__(padding_mode="circular", **kwargs)
         self.make_adaptive(selection)
 
@@ -90,7 +93,7 @@ class AdaptiveCvT(Adaptive, CvT):
             frame = frame.sampled(phase, self.strides[index])
         else:  # the last stage's tokens are aligned already
             tokens, frame = super()._embed(index, x, frame)
-        offset = chosen.stage(tokens, self.periods[index], anchored=index == 0)
+        offset = chosen.choose_stage_offset(tokens, self.periods[index], anchored=index == 0)
         if offset is not None:
             frame = frame.rolled(offset)
             tokens = roll(tokens, offset) if index else tokens_at(images, conv, frame)

@@ -7,15 +7,15 @@ all heads; the relative position embedding takes the phases of both grids into a
 distances are circular (shift, Eq. 24): its tables have a row for each of M distances instead of
 2M - 1, and loading a plain model's folds them.
 
-``"paper"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
-``"fast"`` chooses once for each stage, by the tokens it begins with: modulo all its strides, so
-that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
+``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
+``"per_stage"`` chooses once for each stage, by the tokens it begins with: modulo all its strides,
+so that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
 first stage begins at an anchor, so that shifted images have the same bits.
 
-A block of ``"paper"`` takes two grids of the same tokens. If an image equals its own shift T x,
+A block of ``"per_layer"`` takes two grids of the same tokens. If an image equals its own shift T x,
 the grids h and T h of the keys tie, and beside a given grid of the queries they are not the same.
 Behind the anchor a block takes the first of them, which is the same one for all shifts.
-``"fast"`` takes one grid for both.
+``"per_stage"`` takes one grid for both.
 """
 
 from __future__ import annotations
@@ -40,19 +40,19 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
-from vitrail.shift.autocorrelation import prepare_correlation
+from vitrail.shift.energies import prepare_correlation
 from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
-from vitrail.shift.grid_selection import (
+from vitrail.shift.geometry import Frame, Size, borders, circular_pad
+from vitrail.shift.mvitv2 import BASE, LARGE, SMALL, TINY, configured
+from vitrail.shift.polyphase import roll
+from vitrail.shift.selection import (
     Adaptive,
-    FirstGrid,
+    FixedSelection,
     Selection,
     set_class,
     strongest_tokens,
     tokens_at,
 )
-from vitrail.shift.mvitv2 import BASE, LARGE, SMALL, TINY, configured
-from vitrail.shift.polyphase import roll
-from vitrail.shift.torus import Frame, Size, borders, circular_pad
 
 for _node in ("roll", "tokens_at", "require_size"):  # one node each of a traced graph
     torch.fx.wrap(_node)
@@ -96,7 +96,7 @@ class AdaptiveAttention(MultiScaleAttention):
     key_place: Tensor
     """``(keys, rows + columns)``, 1 at the row and the column of each key; zeros fill it up."""
 
-    def make_adaptive(self, size: Size, grid: FirstGrid) -> None:
+    def make_adaptive(self, size: Size, grid: FixedSelection) -> None:
         """Complete an attention over `size` tokens that timm has built, with new tables."""
         self.grid = grid
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
@@ -265,7 +265,7 @@ class AdaptiveStage(MultiScaleVitStage):
 
     blocks: Any
 
-    def make_adaptive(self, size: Size, grid: FirstGrid) -> Size:
+    def make_adaptive(self, size: Size, grid: FixedSelection) -> Size:
         """Complete a stage over `size` tokens that timm has built; return its output's size."""
         stride, self.period = 1, stage_period(self)
         for block in self.blocks:
@@ -288,7 +288,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     Args:
         cfg: timm's, without class token and absolute position embedding.
         img_size: pixels, rows and columns.
-        selection: "paper", "fast" or "none", see the module.
+        selection: "per_layer", "per_stage" or "fixed", see the module.
         kwargs: of timm's model.
 
     Raises:
@@ -303,7 +303,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         self,
         cfg: MultiScaleVitCfg,
         img_size: int | Size = 224,
-        selection: Selection = "paper",
+        selection: Selection = "per_layer",
         **kwargs: Any,
     ) -> None:
         size = cast(Size, tuple(to_2tuple(img_size)))
@@ -314,7 +314,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     def of(
         cls,
         model: nn.Module,
-        selection: Selection | str = "paper",
+        selection: Selection | str = "per_layer",
         inplace: bool = False,
         **modules: Any,
     ) -> Self:
@@ -387,7 +387,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         frame = Frame.of(images).sampled(phase, conv.stride[0])
         for index, stage in enumerate(self.stages):
             grid = self.later_grid if index else self.grid
-            offset = grid.stage(x, stage.period, anchored=index == 0)
+            offset = grid.choose_stage_offset(x, stage.period, anchored=index == 0)
             if offset is not None:
                 frame = frame.rolled(offset)
                 x = roll(x, offset) if index else tokens_at(images, conv, frame)

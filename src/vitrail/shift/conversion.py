@@ -24,9 +24,9 @@ from vitrail.measures.equivariance import Group, equivariance_error
 from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.cvt import CvT
-from vitrail.shift.grid_selection import Adaptive, Selection
+from vitrail.shift.geometry import roll_image
+from vitrail.shift.selection import Adaptive, Selection
 from vitrail.shift.swin import AdaptiveSwin, AdaptiveSwinV2
-from vitrail.shift.torus import roll_image
 
 FAMILIES: dict[type[nn.Module], type[Adaptive]] = {
     SwinTransformer: AdaptiveSwin,
@@ -37,7 +37,7 @@ FAMILIES: dict[type[nn.Module], type[Adaptive]] = {
 
 
 def make_shift_equivariant(
-    model: nn.Module, selection: Selection = "paper", inplace: bool = False
+    model: nn.Module, selection: Selection = "per_layer", inplace: bool = False
 ) -> nn.Module:
     """Return a plain model made truly shift-equivariant, with its weights.
 
@@ -46,7 +46,7 @@ def make_shift_equivariant(
 
     Args:
         model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration.
-        selection: how grids are chosen, "paper", "fast" or, not equivariant, "none".
+        selection: how grids are chosen, "per_layer", "per_stage" or, not equivariant, "fixed".
         inplace: change `model` itself and return it, instead of a copy. The parameters stay the
             same objects, except MViTv2's position embedding.
 

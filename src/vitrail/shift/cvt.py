@@ -27,7 +27,7 @@ from torch.utils.checkpoint import checkpoint
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.shift.features import StageModel, build
-from vitrail.shift.torus import Frame, Size, borders, circular_pad
+from vitrail.shift.geometry import Frame, Size, borders, circular_pad
 
 torch.fx.wrap("circular_pad")  # one node of a traced graph
 

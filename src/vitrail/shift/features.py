@@ -15,7 +15,7 @@ from timm.models._registry import get_arch_pretrained_cfgs
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError, require_known
-from vitrail.shift.torus import Features, Frame
+from vitrail.shift.geometry import Features, Frame
 
 FORMATS = ("NCHW", "NLC")
 

@@ -11,8 +11,8 @@ equal. And grids of equal scores, such as of an object that occurs twice, are or
 `tie_break_scores`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
 
 Behind an anchor no such rule is needed: the image is rolled to it and tokenised again
-(`grids.tokens_at`), so that all shifts of an image give the same tokens in the same order. There
-the largest score wins, and of several the first.
+(`selection.tokens_at`), so that all shifts of an image give the same tokens in the same order.
+There the largest score wins, and of several the first.
 
 TensorFloat-32, to which CUDA may round the factors of float32 products, does not change this: it
 rounds each pixel and each weight by itself, to the same value in every place. It must not round
@@ -35,7 +35,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from vitrail.shift.torus import rolled_index
+from vitrail.shift.geometry import rolled_index
 
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
@@ -46,7 +46,7 @@ It has to exceed what rounding changes, and each pair of grids that it makes equ
 ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
 at most. Two scores whose gap is this part but for rounding are equal or not as rounding decides,
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
-(`vitrail.shift.error_bounds`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
+(`vitrail.shift.certificate`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
 most 8 have a choice that the tolerance touches, whatever the model and the selection; none has two
 equal scores (`replication.papers.shift.photo_statistics`, table ``shift_photographs``).
 """
@@ -144,10 +144,10 @@ def largest(scores: Tensor) -> Tensor:
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
     """Sum ``(B, H, W)`` over each phase's grid, exactly: int64 ``(B, *stride)``, in one unit."""
-    return grids(fixed_point(energies), stride).sum(dim=(3, 4))
+    return components(fixed_point(energies), stride).sum(dim=(3, 4))
 
 
-def grids(x: Tensor, stride: tuple[int, int]) -> Tensor:
+def components(x: Tensor, stride: tuple[int, int]) -> Tensor:
     """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
 
     Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise.
@@ -183,7 +183,7 @@ def strongest_phase(tokens: Tensor, stride: int, in_order: bool = False) -> Tens
         in_order: all shifts of an image give the same tokens, in the same order: no tie to break.
     """
     with full_precision(tokens):
-        energies = grids(token_norms(tokens).square(), (stride, stride))
+        energies = components(token_norms(tokens).square(), (stride, stride))
         if not in_order:
             return strongest_grid(energies)
         return strongest(fixed_point(energies).sum(dim=(3, 4)))

@@ -1,25 +1,28 @@
 """A-Swin and A-SwinV2 (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
+All of A-Swin in one file, equation by equation: examples/a_swin_in_one_file.py.
+
 Three modules of Swin are replaced, each by one method here. It calls what computes the equations:
 
-- `_tokenize`, A-token (Eq. 13): `grid_selection.PaperGrid.forward`, with F of Eq. 14 from
-  `autocorrelation` where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
-- `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `windows.window_energies`, the choice
-  (Eq. 20) by `windows.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
-- `_merge`, A-PMerge (Eq. 21-23): `grid_selection.PaperGrid.merge`, by `polyphase.strongest_phase`.
+- `_tokenize`, A-token (Eq. 13): `selection.PerLayerSelection.forward`, with F of Eq. 14 from
+  `energies` where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
+- `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `selection.window_energies`, the choice
+  (Eq. 20) by `selection.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
+- `_merge`, A-PMerge (Eq. 21-23): `selection.PerLayerSelection.merge_patches`, by
+  `polyphase.strongest_phase`.
 
-`polyphase.grids` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. timm's blocks
-follow, on a circle (Eq. 7-9: `CircularWindows`). Its head takes the mean of the tokens (Eq. 4), so
-their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses
-once, before its first block (as the example of Sec. A2.2; `polyphase_selection` has the other
-reading). Each window holds the same tokens in the same order, so timm's relative bias (Eq. 11-12)
-stays, without `adaptive_mvitv2`'s Eq. 24.
+`polyphase.components` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. Blocks of
+timm's follow, on a circle (Eq. 7-9: `CircularWindows`). Its head takes the mean of the tokens
+(Eq. 4), so their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a
+stage chooses once, before its first block (as the example of Sec. A2.2; `polyphase_selection` has
+the other reading). Each window holds the same tokens in the same order, so timm's relative bias
+(Eq. 11-12) stays, without `adaptive_mvitv2`'s Eq. 24.
 
-    model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="fast")
+    model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="per_stage")
 
-With ``"fast"`` (see `grid_selection`) one roll serves a stage's windows and the next merging, whose
+With ``"per_stage"`` (see `selection`) one roll serves a stage's windows and the next merging, whose
 patches then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes
-first in memory. The image is rolled to it and tokenised again (`grid_selection.tokens_at`). The
+first in memory. The image is rolled to it and tokenised again (`selection.tokens_at`). The
 tokens of a shifted image are then in the same memory order as those of the image and have the same
 bits, and so has all that follows: a convolution or a matrix product may round differently at
 another place.
@@ -47,19 +50,19 @@ from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
 from torch import Tensor, nn
 
-from vitrail.shift.autocorrelation import prepare_correlation
+from vitrail.shift.energies import prepare_correlation
 from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
-from vitrail.shift.grid_selection import (
+from vitrail.shift.geometry import Frame, Size
+from vitrail.shift.polyphase import roll
+from vitrail.shift.selection import (
     MERGED,
     Adaptive,
-    FirstGrid,
+    FixedSelection,
     Projection,
+    require_windows,
     set_class,
     tokens_at,
 )
-from vitrail.shift.polyphase import roll
-from vitrail.shift.torus import Frame, Size
-from vitrail.shift.windows import require_windows
 
 # One node each of a traced graph.
 for _node in (
@@ -125,7 +128,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         """Complete what timm has built: see `Adaptive`.
 
         Args:
-            selection: "paper", "fast" or "none", see the module.
+            selection: "per_layer", "per_stage" or "fixed", see the module.
             adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.
             adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
             adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
@@ -136,7 +139,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         """
         self._check_fit(self.patch_embed.img_size)
         super().make_adaptive(selection)
-        self.adaptive_merging, first = adaptive_merging, FirstGrid()
+        self.adaptive_merging, first = adaptive_merging, FixedSelection()
         # With an anchor the model would be invariant even with a module switched off.
         modules = (adaptive_tokens, adaptive_windows, adaptive_merging)
         self.anchored = all(modules) and not attention_mask
@@ -144,7 +147,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         self.token_grid = self.grid if adaptive_tokens else first
         self.window_grid = self.grid if adaptive_windows else first
         self.later_window_grid = later if adaptive_windows else first
-        # With "fast", the windows have already fixed the phase of merging, if they are adaptive.
+        # With "per_stage" adaptive windows have already fixed the phase of merging.
         chooses = adaptive_merging and (self.grid.per_operation or not adaptive_windows)
         self.merge_grid = later if chooses else first
         if not attention_mask:
@@ -169,10 +172,10 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20).
 
         The first stage's are computed again from `images`, at the anchor: see
-        `grid_selection.tokens_at`.
+        `selection.tokens_at`.
         """
         grid = self.later_window_grid if index else self.window_grid
-        offset = grid.windows(
+        offset = grid.choose_windows(
             x,
             self.layers[index].blocks[0].window_size,
             merged=self.adaptive_merging and index + 1 < len(self.layers),
@@ -187,7 +190,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
 
     def _merge(self, x: Tensor, frame: Frame, project: Projection) -> tuple[Tensor, Frame]:
         """A-PMerge: merge the chosen grid of patches (shift, Eq. 23)."""
-        x, phase = self.merge_grid.merge(x, project)
+        x, phase = self.merge_grid.merge_patches(x, project)
         return x, frame.sampled(phase, MERGED)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
@@ -209,7 +212,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
                 x, frame = self._merge(x, frame, project)
             x, frame = self._lay_windows(x, frame, index, images)
             x = x if norm is None else norm(x)
-            if self.grid.per_layer:
+            if self.grid.per_block:
                 for number, block in enumerate(stage.blocks):
                     if number:
                         x, frame = self._lay_windows(x, frame, index, images)
@@ -273,7 +276,7 @@ def converted(
     It takes the options of `AdaptiveSwinBase.make_adaptive`; all others are of `plain`.
     """
 
-    def create(selection: str = "paper", **options: Any) -> nn.Module:
+    def create(selection: str = "per_layer", **options: Any) -> nn.Module:
         modules = {name: options.pop(name) for name in MODULES & options.keys()}
         return adaptive_type.of(plain(**options), selection, inplace=True, **modules)
 

@@ -1,11 +1,13 @@
 """UperNet (Xiao et al., 2018), plain or truly shift-equivariant (shift, Sec. 4, "Segmentation").
 
+How features are put back, in one file: examples/adaptive_unpooling_in_one_file.py.
+
     backbone = timm.create_model("a_swin_tiny_patch4_window7_224", dynamic_img_size=True)
-    model = UPerNet(backbone, classes=150)
+    model = UPerNet(backbone, num_classes=150)
 
 The plain decoder is MMSegmentation's UPerHead. The adaptive one has the same parameters, but its
 convolutions are circular, and where features are resized they are unpooled to the place that the
-backbone says (`unpooling`).
+backbone says (`geometry`).
 
 UperNet's pyramid pooling averages the coarsest features over bins that are fixed to the map: a
 shift would move features from bin to bin. The paper does not say how it avoids this. The adaptive
@@ -29,8 +31,7 @@ from torch.nn import functional
 
 from vitrail.errors import VitrailError, require_known
 from vitrail.shift.features import StageModel
-from vitrail.shift.torus import Features, Size, zero_offsets
-from vitrail.shift.unpooling import Mode, to_pixels, unpool
+from vitrail.shift.geometry import Features, Mode, Size, to_pixels, unpool, zero_offsets
 
 Layer = Callable[..., nn.Module]
 CIRCULAR: Layer = partial(nn.Conv2d, padding_mode="circular")
@@ -60,7 +61,7 @@ class UPerNetDecoder(nn.Module):
     Args:
         widths: channels of each stage, from fine to coarse.
         channels: of the decoder.
-        classes: of a pixel; with 0 it returns features, as timm's models do.
+        num_classes: classes of a pixel; with 0 it returns features, as timm's models do.
         bins: the pyramid pooling averages the coarsest map over n x n bins for each n of these.
         dropout: share of the channels that are dropped before the classes, in training.
         conv_layer: makes a convolution from channels and kernel, by keywords padding and bias.
@@ -72,7 +73,7 @@ class UPerNetDecoder(nn.Module):
         self,
         widths: Sequence[int],
         channels: int = 512,
-        classes: int = 150,
+        num_classes: int = 150,
         bins: Sequence[int] = (1, 2, 3, 6),
         dropout: float = 0.1,
         conv_layer: Layer = nn.Conv2d,
@@ -82,7 +83,7 @@ class UPerNetDecoder(nn.Module):
         super().__init__()
         unit = partial(ConvUnit, conv=conv_layer, norm=norm_layer, act=act_layer)
         *finer, coarsest = widths
-        self.conv_seg = nn.Conv2d(channels, classes, 1) if classes else nn.Identity()
+        self.conv_seg = nn.Conv2d(channels, num_classes, 1) if num_classes else nn.Identity()
         self.dropout: nn.Module = nn.Dropout2d(dropout)
         pooled = (nn.Sequential(nn.AdaptiveAvgPool2d(n), unit(coarsest, channels, 1)) for n in bins)
         self.psp_modules = nn.ModuleList(pooled)
@@ -165,14 +166,14 @@ class UPerNet(nn.Module):
 
     Args:
         backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
-        classes: of a pixel.
+        num_classes: classes of a pixel.
         options: of `UPerNetDecoder`, or with an adaptive backbone `AdaptiveUPerNetDecoder`.
 
     Raises:
         VitrailError: the backbone was made with ``features_only``, or as the decoder.
     """
 
-    def __init__(self, backbone: Any, classes: int, **options: Any) -> None:
+    def __init__(self, backbone: Any, num_classes: int, **options: Any) -> None:
         super().__init__()
         if not hasattr(backbone, "prune_intermediate_layers"):
             raise VitrailError(
@@ -184,7 +185,7 @@ class UPerNet(nn.Module):
         norms = {f"norm{index}": stage_norm(width) for index, width in enumerate(widths)}
         self.backbone = nn.ModuleDict({"model": backbone, **norms})
         decoder = AdaptiveUPerNetDecoder if isinstance(backbone, StageModel) else UPerNetDecoder
-        self.decode_head = decoder(widths, classes=classes, **options)
+        self.decode_head = decoder(widths, num_classes=num_classes, **options)
 
     def forward(self, images: Tensor) -> Tensor:
         """Return logits ``(B, classes, H, W)`` of images ``(B, 3, H, W)``.

@@ -255,7 +255,7 @@ RENAMED = {
     "replication.measures.consistency:circular_consistency": "agreement_when_turned",
     "replication.papers.shift.jumps:grid_jumps": "jumps_between_grids",  # measures
     "replication.papers.variance.measures:position_maps": "maps_of_positions",  # measures
-    "vitrail.shift.torus:roll_image": "moved_image",  # is imported by models
+    "vitrail.shift.geometry:roll_image": "moved_image",  # is imported by models
     "replication.images.transforms:eval_transform": "judging_transform",  # is imported by most
 }
 

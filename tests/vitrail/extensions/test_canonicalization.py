@@ -7,7 +7,7 @@ from vitrail.extensions.canonicalization import CanonicalViT, canonical
 from vitrail.measures.selection_margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.conversion import invariance_error
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
 

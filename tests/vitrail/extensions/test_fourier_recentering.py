@@ -18,7 +18,7 @@ from vitrail.extensions.fourier_recentering import (
 )
 from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 from vitrail.shift import polyphase
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 SIZE = {"img_size": 16, "patch_size": 4, "embed_dim": 12, "depth": 2, "num_heads": 2}
 SWIN = {

@@ -23,9 +23,9 @@ from vitrail.extensions.polyphase_selection import (
     PrintedGrid,
 )
 from vitrail.shift.conversion import invariance_error
+from vitrail.shift.energies import merged_patches
+from vitrail.shift.geometry import circular_conv, roll_image
 from vitrail.shift.polyphase import roll
-from vitrail.shift.token_energies import merged_patches
-from vitrail.shift.torus import circular_conv, roll_image
 
 # Grids of 12, 6 and 3 tokens in windows of 3.
 MICRO = {
@@ -114,7 +114,7 @@ def test_aps_takes_the_component_of_the_output_with_the_largest_norm(stride):
     assert_takes(ApsGrid()(x, conv), each, norms(each), stride)
     x, project = noise(6, 8, 12, 5), projection()
     each = patches_of(x, project)
-    assert_takes(ApsGrid().merge(x, project), each, norms(each), 2)
+    assert_takes(ApsGrid().merge_patches(x, project), each, norms(each), 2)
 
 
 @pytest.mark.parametrize("stride", [2, 4])
@@ -124,13 +124,13 @@ def test_anchoring_takes_the_component_of_the_input_with_the_largest_norm(stride
     assert_takes(AnchoredGrid()(x, conv), tokens_of(x, conv), norms(inputs), stride)
     x, project = noise(6, 8, 12, 5), projection()
     inputs = [x[:, i::2, j::2] for i, j in phases(2)]
-    assert_takes(AnchoredGrid().merge(x, project), patches_of(x, project), norms(inputs), 2)
+    assert_takes(AnchoredGrid().merge_patches(x, project), patches_of(x, project), norms(inputs), 2)
 
 
 def test_anchored_windows_begin_at_the_component_whose_stride_is_a_window():
     x = noise(6, 8, 12, 5)
     rows, columns = window = (4, 3)
-    offset = AnchoredGrid().windows(x, window, merged=True, anchored=True)
+    offset = AnchoredGrid().choose_windows(x, window, merged=True, anchored=True)
     for b in range(6):
         energy = {
             (i, j): x[b, i::rows, j::columns].square().sum().item()
@@ -163,7 +163,7 @@ def test_lps_takes_the_component_that_its_network_scores_highest(stride):
     x, project = noise(6, 8, 12, 5), projection()
     each = patches_of(x, project)
     scores = torch.stack([score(network, tokens) for tokens in each], dim=1)
-    assert_takes(grid.merge(x, project), each, scores, 2)
+    assert_takes(grid.merge_patches(x, project), each, scores, 2)
 
 
 def shares(index, count):
@@ -200,10 +200,10 @@ def test_in_training_grids_are_drawn_by_their_standardised_energies():
     expected = standardised(norms(tokens_of(x, conv))[0])
     assert (shares(phase[:, 0] * 2 + phase[:, 1], 4) - expected).abs().max() < 0.03
     x = noise(1, 8, 8, 5)
-    _, phase = grid.merge(x.expand(4000, -1, -1, -1), project)
+    _, phase = grid.merge_patches(x.expand(4000, -1, -1, -1), project)
     expected = standardised(norms(patches_of(x, project))[0])
     assert (shares(phase[:, 0] * 2 + phase[:, 1], 4) - expected).abs().max() < 0.03
-    offset = grid.windows(x.expand(4000, -1, -1, -1), (2, 4), merged=True, anchored=True)
+    offset = grid.choose_windows(x.expand(4000, -1, -1, -1), (2, 4), merged=True, anchored=True)
     length = x.norm(dim=3)[0]
     energies = []
     for i, j in itertools.product(range(2), range(4)):
@@ -232,7 +232,7 @@ def test_the_low_pass_of_stride_2_is_timms_blur_around_the_border():
     dense = torch.zeros(2, DIM, 8, 12, dtype=torch.float64)
     for (i, j), merged in zip(phases(2), patches_of(x, project), strict=True):
         dense[:, :, i::2, j::2] = merged.permute(0, 3, 1, 2)
-    merged, phase = LowPassGrid().merge(x, project)
+    merged, phase = LowPassGrid().merge_patches(x, project)
     torch.testing.assert_close(merged.permute(0, 3, 1, 2), blur(dense), rtol=0, atol=1e-12)
     assert not phase.any()
 
@@ -271,28 +271,28 @@ def test_logits_are_invariant_to_whole_shifts_or_are_not(selection):
 
 def test_the_first_maximum_fails_in_the_stage_of_a_single_window_alone(monkeypatch):
     """shift, Eq. 17, Eq. 20: the energy of its window is the same at every offset."""
-    x, printed = noise(8, 3, 24, 24), PrintedGrid.windows
+    x, printed = noise(8, 3, 24, 24), PrintedGrid.choose_windows
     assert invariance_error(swin("printed"), x) > 1e-5
 
-    def windows(self, tokens, window, merged, anchored):
+    def choose_windows(self, tokens, window, merged, anchored):
         if tuple(tokens.shape[1:3]) == tuple(window):
-            return LayerGrid().windows(tokens, window, merged, anchored)
+            return LayerGrid().choose_windows(tokens, window, merged, anchored)
         return printed(self, tokens, window, merged, anchored)
 
-    monkeypatch.setattr(PrintedGrid, "windows", windows)
+    monkeypatch.setattr(PrintedGrid, "choose_windows", choose_windows)
     assert invariance_error(swin("printed"), x) <= 1e-12
 
 
 def test_every_attention_layer_lays_windows_by_the_tokens_it_is_given(monkeypatch):
     """shift, Eq. 19."""
     model, x, given, chosen = swin("every_layer"), noise(2, 3, 24, 24), [], []
-    windows = LayerGrid.windows
+    windows = LayerGrid.choose_windows
 
     def recorded(self, tokens, *args, **options):
         chosen.append(roll(tokens, offset := windows(self, tokens, *args, **options)))
         return offset
 
-    monkeypatch.setattr(LayerGrid, "windows", recorded)
+    monkeypatch.setattr(LayerGrid, "choose_windows", recorded)
     for block in (block for stage in model.layers for block in stage.blocks):
         block.register_forward_pre_hook(lambda _, inputs: given.append(inputs[0]))
     model(x)
@@ -317,7 +317,7 @@ def test_tokens_and_merged_patches_shift_with_the_image(selection):
     x, tokens = noise(3, 3, 16, 24), noise(3, 8, 12, 5)
     for operation, inputs, dims, stride in (
         (lambda x: grid(x, conv), x, (2, 3), 4),
-        (lambda x: grid.merge(x, project), tokens, (1, 2), 2),
+        (lambda x: grid.merge_patches(x, project), tokens, (1, 2), 2),
     ):
         still, phase = operation(inputs)
         for shift in [(1, 0), (3, 5), (7, 11)]:

@@ -16,7 +16,7 @@ from mmengine.model import revert_sync_batchnorm
 from mmengine.registry import DefaultScope
 from mmseg.registry import MODELS
 
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 CONFIGS = Path(__file__).parents[3] / "configs" / "segmentation"
 PLAIN = {"swin": "swin_t_upernet_ade20k_circular", "swinv2": "swinv2_t_upernet_ade20k_circular"}

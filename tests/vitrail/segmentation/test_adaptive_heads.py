@@ -28,10 +28,10 @@ from tests.vitrail.segmentation.segmenters import (
 from vitrail.errors import VitrailError
 from vitrail.segmentation.adaptive_heads import AdaptiveUPerHead
 from vitrail.segmentation.backbones import Pyramid
-from vitrail.shift import windows
-from vitrail.shift.torus import Features, roll_image
+from vitrail.shift import selection as grids
+from vitrail.shift.geometry import Features, roll_image
+from vitrail.shift.selection import window_offsets
 from vitrail.shift.upernet import UPerNet, UPerNetDecoder
-from vitrail.shift.windows import window_offsets
 
 pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
 both_families = pytest.mark.parametrize("family", ["swin", "swinv2"])
@@ -114,7 +114,7 @@ def test_float32_labels_of_every_pixel_shift_with_the_image(family):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image, which the anchor would hide."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
+    monkeypatch.setattr(grids, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("name", ["upsample", "put_on_pixels"])
@@ -164,7 +164,7 @@ def test_parameters_are_those_of_mmsegs_head():
 def test_the_plain_decoder_is_mmsegs_head():
     torch.manual_seed(0)
     theirs = spread(UPerHead(**arguments()))
-    ours = UPerNetDecoder(WIDTHS, channels=16, classes=CLASSES).eval()
+    ours = UPerNetDecoder(WIDTHS, channels=16, num_classes=CLASSES).eval()
     ours.load_state_dict(theirs.state_dict())
     sides = [(17, 24), (9, 12), (5, 6), (3, 3)]  # of an image of 65 x 95 pixels
     maps = [
@@ -182,7 +182,7 @@ def test_the_segmenter_in_plain_pytorch_has_the_same_names_and_bits(family):
     theirs = micro(family)
     name = {"swin": "a_swin_tiny_patch4_window7_224", "swinv2": "a_swinv2_tiny_window8_256"}[family]
     backbone = timm.create_model(name, dynamic_img_size=True, **sizes(family))
-    ours = UPerNet(backbone, classes=CLASSES, channels=16).eval()
+    ours = UPerNet(backbone, num_classes=CLASSES, channels=16).eval()
     unfit = ours.load_state_dict(theirs.state_dict(), strict=False)
     assert unfit.missing_keys == []
     assert {name.split(".")[0] for name in unfit.unexpected_keys} == {"auxiliary_head"}
@@ -199,7 +199,7 @@ def test_the_plain_segmenter_in_plain_pytorch_is_mmsegs():
         auxiliary_head={"in_channels": WIDTHS[2], "channels": 8, "num_classes": CLASSES},
     )
     swin = timm.create_model("swinv2_tiny_window8_256", dynamic_img_size=True, **sizes("swinv2"))
-    ours = UPerNet(swin, classes=CLASSES, channels=16).eval()
+    ours = UPerNet(swin, num_classes=CLASSES, channels=16).eval()
     assert ours.load_state_dict(theirs.state_dict(), strict=False).missing_keys == []
     images = noise(2, 3, 64, 128, dtype=torch.float32)
     with torch.inference_mode():

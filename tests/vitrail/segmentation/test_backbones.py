@@ -12,7 +12,7 @@ from tests.vitrail.segmentation.segmenters import SIDE, WIDTHS, WINDOW, noise, o
 from vitrail.errors import VitrailError
 from vitrail.segmentation.adaptive_backbones import AdaptiveSwinBackbone, AdaptiveSwinV2Backbone
 from vitrail.segmentation.backbones import Pyramid, TimmSwinV2
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 NAMES = {
     AdaptiveSwinBackbone: "swin_tiny_patch4_window7_224",
@@ -57,10 +57,10 @@ def test_features_of_a_shifted_image_are_the_images_at_other_places(backbone):
 
 @adaptive
 def test_selection_and_other_arguments_go_to_our_model(backbone):
-    assert micro(backbone).model.grid.name == "paper"
-    assert micro(backbone, selection="fast").model.grid.name == "fast"
-    with pytest.raises(VitrailError, match="did you mean 'fast'"):
-        micro(backbone, selection="fats")
+    assert micro(backbone).model.grid.name == "per_layer"
+    assert micro(backbone, selection="fast").model.grid.name == "per_stage"
+    with pytest.raises(VitrailError, match="did you mean 'per_stage'"):
+        micro(backbone, selection="per_stge")
 
 
 def test_the_plain_features_are_timms_normalised():

@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from tests.vitrail.shift.test_token_energies import TOKENIZERS, image, phase_energies, tokenizer
-from vitrail.shift.autocorrelation import correlation_energies, dense_energies
+from vitrail.shift.energies import correlation_energies, dense_energies
 
 
 @pytest.mark.parametrize("shape", TOKENIZERS)

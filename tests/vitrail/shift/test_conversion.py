@@ -15,6 +15,7 @@ from vitrail.errors import VitrailError
 from vitrail.measures.selection_margins import selection_margins
 from vitrail.shift import polyphase
 from vitrail.shift.conversion import FAMILIES, invariance_error, make_shift_equivariant
+from vitrail.shift.selection import ALIASES
 
 SWIN = {"img_size": 24, "patch_size": 2, "embed_dim": 12, "depths": (2, 2), "num_heads": (1, 2)}
 MODELS = {
@@ -66,7 +67,7 @@ def pixels(model, count=2, dtype=torch.float64):
     return torch.randn(count, 3, side, side, generator=generator, dtype=dtype)
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
     """shift, Eq. 3, Sec. 4."""
     images = pixels(plain)
@@ -78,17 +79,54 @@ def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
     assert torch.equal(plain(images), before)  # it is left as it is
 
 
+@pytest.mark.parametrize("older", ALIASES)
+def test_the_older_word_for_a_selection_makes_the_same_model(plain, older):
+    """Its weights load into a model of the newer word, and its own, with the same bytes."""
+    model, twin = (make_shift_equivariant(plain, word) for word in (older, ALIASES[older]))
+    assert type(model.grid) is type(twin.grid)
+    assert twin.grid.name == ALIASES[older]
+    twin.load_state_dict(model.state_dict())
+    assert bytes(twin.state_dict()["_extra_state"].tolist()).decode() == older
+    assert torch.equal(model(pixels(plain)), twin(pixels(plain)))
+
+
+def test_a_model_is_changed_in_place_if_asked_for(plain):
+    parameters = {name: id(parameter) for name, parameter in plain.named_parameters()}
+    copied = make_shift_equivariant(plain, "per_stage")
+    model = make_shift_equivariant(plain, "per_stage", inplace=True)
+    assert model is plain
+    assert torch.equal(model(pixels(plain)), copied(pixels(plain)))
+    for name, parameter in model.named_parameters():
+        assert id(parameter) == parameters[name] or "rel_pos_" in name
+
+
+def test_a_model_that_cannot_be_changed_in_place_is_as_it_was(plain):
+    images = pixels(plain)
+    expected, was = plain(images), type(plain)
+    with pytest.raises(VitrailError, match="selection 'quick' is unknown"):
+        make_shift_equivariant(plain, "quick", inplace=True)
+    assert type(plain) is was
+    assert torch.equal(plain(images), expected)
+
+
+def test_a_model_that_is_shift_equivariant_already_is_refused(plain):
+    with pytest.raises(VitrailError, match="is shift-equivariant already"):
+        make_shift_equivariant(make_shift_equivariant(plain))
+
+
 def test_weights_are_kept(plain):
     """shift, Sec. A5.3."""
     adaptive = make_shift_equivariant(plain)
     kept = adaptive.state_dict()
     for name, weight in plain.state_dict().items():
         assert "rel_pos_" in name or torch.equal(weight, kept[name])
-    assert adaptive.grid.name == "paper"
+    assert adaptive.grid.name == "per_layer"
 
 
 def test_weights_of_another_selection_are_refused_in_a_sentence(plain):
-    models = {name: make_shift_equivariant(plain, name) for name in ("paper", "fast", "none")}
+    models = {
+        name: make_shift_equivariant(plain, name) for name in ("per_layer", "per_stage", "fixed")
+    }
     for trained, weights in models.items():
         for name, model in models.items():
             if name != trained:
@@ -107,7 +145,7 @@ def test_weights_that_record_the_selection_as_a_number_are_refused_in_a_sentence
 
 
 def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
-    model, twin = (make_shift_equivariant(plain, "fast") for _ in range(2))
+    model, twin = (make_shift_equivariant(plain, "per_stage") for _ in range(2))
     torch.nn.init.ones_(next(model.parameters()))
     safetensors.torch.save_file(model.state_dict(), tmp_path / "weights.safetensors")
     twin.load_state_dict(safetensors.torch.load_file(tmp_path / "weights.safetensors"))
@@ -120,16 +158,16 @@ def test_the_selection_is_saved_and_averaged_with_the_weights(plain, tmp_path):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_weights_that_were_averaged_or_cast_keep_the_selection(plain, dtype):
     """As of the means of several checkpoints, which average every entry."""
-    first, second = (make_shift_equivariant(plain, "fast") for _ in range(2))
+    first, second = (make_shift_equivariant(plain, "per_stage") for _ in range(2))
     pairs = zip(first.state_dict().items(), second.state_dict().values(), strict=True)
     mean = {name: ((one + other) / 2).to(dtype) for (name, one), other in pairs}
-    make_shift_equivariant(plain, "fast").load_state_dict(mean)
-    with pytest.raises(VitrailError, match=r"of selection 'fast'"):
-        make_shift_equivariant(plain, "paper").load_state_dict(mean)
+    make_shift_equivariant(plain, "per_stage").load_state_dict(mean)
+    with pytest.raises(VitrailError, match=r"of selection 'per_stage'"):
+        make_shift_equivariant(plain, "per_layer").load_state_dict(mean)
 
 
 def test_means_of_weights_of_two_selections_are_refused(plain):
-    first, second = (make_shift_equivariant(plain, name) for name in ("fast", "none"))
+    first, second = (make_shift_equivariant(plain, name) for name in ("per_stage", "fixed"))
     state = "_extra_state"
     mean = (first.state_dict()[state] + second.state_dict()[state]) / 2
     with pytest.raises(VitrailError, match=r"no selection"):
@@ -138,7 +176,7 @@ def test_means_of_weights_of_two_selections_are_refused(plain):
 
 def test_without_a_selection_it_is_is_not_invariant(plain):
     images = pixels(plain)
-    model = make_shift_equivariant(plain, "none")
+    model = make_shift_equivariant(plain, "fixed")
     assert model(images).shape == plain(images).shape
     assert invariance_error(model, images) > 1e-3
     with selection_margins(model) as margins:
@@ -146,7 +184,7 @@ def test_without_a_selection_it_is_is_not_invariant(plain):
     assert margins.smallest().isinf().all()
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_no_repeated_content_decides_a_selection(plain, selection):
     """Two grids of two equal objects hold the same tokens, in another arrangement."""
     model = make_shift_equivariant(plain, selection)
@@ -189,7 +227,7 @@ def symmetric_images(side, generator):
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float32, 2e-6)])
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_an_image_that_equals_its_own_shift_keeps_its_logits(plain, selection, dtype, tolerance):
     """shift, Eq. 3; the proof is in `vitrail.shift.polyphase`."""
     model = make_shift_equivariant(plain, selection).to(dtype)
@@ -201,7 +239,7 @@ def test_an_image_that_equals_its_own_shift_keeps_its_logits(plain, selection, d
     assert invariance_error(plain.to(dtype), images, shifts=1) > 1e3 * tolerance
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_logits_do_not_change_on_a_device_that_rounds_a_token_by_its_place(plain, selection):
     side = pixels(plain).shape[-1]
     photographs = [
@@ -220,7 +258,7 @@ def test_logits_do_not_change_on_a_device_that_rounds_a_token_by_its_place(plain
         assert changed <= 1e-6 * model(symmetric).abs().amax()
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_shifted_images_have_the_same_bits(plain, selection):
     images = pixels(plain, 32, torch.float32)
     model = make_shift_equivariant(plain, selection).float()
@@ -257,7 +295,7 @@ def test_each_images_gradient_is_that_of_vmap(plain):
         torch.testing.assert_close(gradients[name][1], parameter.grad)
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_it_needs_no_float64(plain, selection, monkeypatch):
     model, images = make_shift_equivariant(plain, selection).float(), pixels(plain).float()
     expected = model(images)

@@ -8,16 +8,16 @@ import torch
 from torch import nn
 
 from vitrail.errors import VitrailError
-from vitrail.shift import windows
+from vitrail.shift import selection as grids
 from vitrail.shift.adaptive_cvt import AdaptiveConvAttention, AdaptiveCvT
 from vitrail.shift.conversion import invariance_error
 from vitrail.shift.cvt import ConvAttention, CvT, Mlp
+from vitrail.shift.geometry import roll_image, wrap
 from vitrail.shift.polyphase import sample, strongest_phase
-from vitrail.shift.torus import roll_image, wrap
-from vitrail.shift.windows import window_offsets
+from vitrail.shift.selection import window_offsets
 
 PARAMETERS = 19_997_480
-SELECTIONS = ["paper", "fast"]
+SELECTIONS = ["per_layer", "per_stage"]
 SMALL = {
     "embed_dims": (8, 12, 16),
     "depths": (1, 1, 2),
@@ -118,7 +118,7 @@ class NotAligned(AdaptiveCvT):
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
+    monkeypatch.setattr(grids, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -127,16 +127,16 @@ def test_the_modules_alone_make_it_invariant(selection, not_anchored):
 
 
 def test_values_must_share_the_phase_of_the_keys(not_anchored):
-    model = adaptive("paper").double()
+    model = adaptive("per_layer").double()
     for block in (block for stage in model.stages for block in stage.blocks):
         block.attn.__class__ = ValuesWithTheirOwnPhase
     assert invariance_error(model, noise(2)) > 1e-2
 
 
 def test_a_fast_stage_must_be_aligned(not_anchored):
-    model = adaptive("fast").double()
+    model = adaptive("per_stage").double()
     model.__class__ = NotAligned
-    model.make_adaptive("fast")
+    model.make_adaptive("per_stage")
     assert invariance_error(model, noise(2)) > 1e-2
 
 
@@ -209,7 +209,7 @@ def test_stage_features_of_shifted_images_are_the_same_at_the_same_pixels(select
 
 def test_fast_features_are_plain_ones_of_images_that_begin_at_their_offset():
     images = noise(3)
-    model = adaptive("fast").double()
+    model = adaptive("per_stage").double()
     circular = plain(padding_mode="circular").double()
     for index, features in enumerate(model.forward_stages(images)):
         expected = circular.forward_stages(roll_image(images, features.offset))[index]
@@ -220,7 +220,7 @@ def test_fast_features_are_plain_ones_of_images_that_begin_at_their_offset():
 def test_paper_features_are_plain_ones_of_images_that_begin_at_their_offset():
     images = noise(3)
     dense = {"kv_strides": (1, 1, 1)}  # keys have no phase then
-    model = adaptive("paper", **dense).double()
+    model = adaptive("per_layer", **dense).double()
     circular = plain(padding_mode="circular", **dense).double()
     for index, features in enumerate(model.forward_stages(images)):
         expected = circular.forward_stages(roll_image(images, features.offset))[index]
@@ -246,7 +246,7 @@ def test_adapting_copies_the_model_with_its_head_precision_and_mode():
     source = plain()
     source.reset_classifier(3)
     source.double().train()
-    model = AdaptiveCvT.of(source, "fast")
+    model = AdaptiveCvT.of(source, "per_stage")
     assert isinstance(model, AdaptiveCvT)
     assert type(source) is CvT
     assert source.padding_mode == "zeros"
@@ -254,8 +254,8 @@ def test_adapting_copies_the_model_with_its_head_precision_and_mode():
     model.eval()
     assert model(noise(2)).shape == (2, 3)
     assert invariance_error(model, noise(2)) <= 1e-12
-    paper = AdaptiveCvT.of(model, "paper")
-    assert torch.equal(paper(noise(2)), AdaptiveCvT.of(source.eval(), "paper")(noise(2)))
+    paper = AdaptiveCvT.of(model, "per_layer")
+    assert torch.equal(paper(noise(2)), AdaptiveCvT.of(source.eval(), "per_layer")(noise(2)))
 
 
 @pytest.mark.parametrize("selection", SELECTIONS)
@@ -310,7 +310,7 @@ def test_it_compiles_as_one_graph(selection):
     torch.testing.assert_close(compiled(images), model(images), rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("model", [plain, lambda **kwargs: adaptive("fast", **kwargs)])
+@pytest.mark.parametrize("model", [plain, lambda **kwargs: adaptive("per_stage", **kwargs)])
 def test_it_keeps_to_timms_conventions(model):
     images = noise(2, dtype=torch.float32)
     built = model(drop_path_rate=0.2, drop_rate=0.1, depths=(1, 2, 3))
@@ -341,10 +341,10 @@ def test_features_come_with_their_place_and_all_of_their_model_learns(name):
 
 
 def test_a_pruned_model_has_the_features_of_the_whole():
-    whole = adaptive("fast", strides=(2, 2, 2), kv_strides=(1, 1, 1)).double()
+    whole = adaptive("per_stage", strides=(2, 2, 2), kv_strides=(1, 1, 1)).double()
     pruned = timm.create_model(
         "a_cvt_13",
-        selection="fast",
+        selection="per_stage",
         features_only=True,
         out_indices=(1,),
         **{**SMALL, "kv_strides": (1, 1, 1)},
@@ -373,7 +373,7 @@ def test_an_image_that_does_not_fit_is_refused_only_where_it_must():
     images = noise(1, 32, 36, torch.float32)
     assert plain()(images).shape == (1, 5)
     with pytest.raises(VitrailError, match="multiples of 16"):
-        adaptive("fast")(images)
+        adaptive("per_stage")(images)
     with pytest.raises(VitrailError, match="padding_mode 'mirror'"):
         plain(padding_mode="mirror")
 

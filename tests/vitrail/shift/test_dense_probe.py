@@ -26,7 +26,7 @@ from torch.nn import functional
 import vitrail.models  # noqa: F401
 from replication.datasets.stand_ins.patchwork import CLASSES, compose
 from replication.images.opening import stream
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 
 SIDE, SEEDS = 64, 5
 MICRO = {

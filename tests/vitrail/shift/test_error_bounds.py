@@ -9,11 +9,15 @@ from replication.images.photos import photo_centre
 from tests.vitrail.shift.test_token_energies import TOKENIZERS, image, tokenizer
 from vitrail.measures.selection_margins import selection_margins
 from vitrail.shift import polyphase
-from vitrail.shift.autocorrelation import correlation_energies, dense_energies
-from vitrail.shift.error_bounds import correlation_error, gamma, margin, places_error
+from vitrail.shift.certificate import correlation_error, gamma, margin, places_error
+from vitrail.shift.energies import (
+    correlation_energies,
+    dense_energies,
+    projection_energies,
+    projection_errors,
+)
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import tie_break_scores
-from vitrail.shift.token_energies import projection_energies, projection_errors
-from vitrail.shift.torus import roll_image
 
 SWIN = {"swin": ("a_swin_tiny_patch4_window7_224", 7), "swinv2": ("a_swinv2_tiny_window8_256", 8)}
 
@@ -74,7 +78,7 @@ def photographs(side):
     return (tiles[:30] - 0.5) / 0.25
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 @pytest.mark.parametrize("family", SWIN)
 def test_tiles_of_a_photograph_are_certified_before_a_small_model(family, selection):
     """Before the fast selection at full size fewer photographs are: table `shift_photographs`."""

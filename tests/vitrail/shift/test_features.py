@@ -5,8 +5,8 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import strongest
-from vitrail.shift.torus import roll_image
 
 SWIN = {"img_size": 12, "patch_size": 2, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
 MODELS = {
@@ -45,7 +45,7 @@ def test_stages_are_counted_as_timm_counts_them(name, out_indices, taken):
 
 
 @families
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 @pytest.mark.parametrize("output_fmt", ["NCHW", "NLC"])
 def test_the_maps_of_a_shifted_image_are_shifted_by_whole_tokens(name, selection, output_fmt):
     torch.manual_seed(0)

@@ -14,7 +14,8 @@ from torch import nn
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
-from vitrail.shift import adaptive_mvitv2, windows
+from vitrail.shift import adaptive_mvitv2
+from vitrail.shift import selection as grids
 from vitrail.shift.adaptive_mvitv2 import (
     AdaptiveAttention,
     AdaptiveBlock,
@@ -24,12 +25,11 @@ from vitrail.shift.adaptive_mvitv2 import (
     fold,
 )
 from vitrail.shift.conversion import invariance_error
-from vitrail.shift.grid_selection import PaperGrid
+from vitrail.shift.geometry import Frame, roll_image
 from vitrail.shift.polyphase import sample, strongest, strongest_phase, token_norms
-from vitrail.shift.torus import Frame, roll_image
-from vitrail.shift.windows import window_offsets
+from vitrail.shift.selection import PerLayerSelection, window_offsets
 
-SELECTIONS = ["paper", "fast"]
+SELECTIONS = ["per_layer", "per_stage"]
 MICRO = {
     "img_size": 32,
     "num_classes": 10,
@@ -125,11 +125,11 @@ def test_features_move_with_the_image(selection):
 
 def test_the_offset_of_features_is_where_they_are_computed():
     """A bright pixel is nearest to the feature of the patch that it makes."""
-    model = made(selection="paper", depths=[1, 1, 1])
+    model = made(selection="per_layer", depths=[1, 1, 1])
     images = noise(8, 3, 32, 32) * 1e-3
     place = offsets(8, (32, 32))
     images[torch.arange(8), :, place[:, 0], place[:, 1]] = 100
-    tokens, phase = PaperGrid()(images, model.patch_embed.proj)
+    tokens, phase = PerLayerSelection()(images, model.patch_embed.proj)
     frame = Frame.of(images).sampled(phase, 4)
     brightest = strongest(token_norms(tokens))
     distance = (frame.rolled(brightest).offset - place + 16) % 32 - 16
@@ -168,7 +168,7 @@ def attention(size, stride_q, stride_kv, **options):
     plain = randomised(plain.double())
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((size, size), PaperGrid())
+    adaptive.make_adaptive((size, size), PerLayerSelection())
     adaptive.load_state_dict(plain.state_dict())
     return plain, randomised(adaptive)
 
@@ -236,7 +236,7 @@ def test_near_tokens_keep_the_position_embedding_of_the_plain_model(stride_q, st
     plain, _ = attention(16, stride_q, stride_kv)
     adaptive = copy.deepcopy(plain)
     adaptive.__class__ = AdaptiveAttention
-    adaptive.make_adaptive((16, 16), PaperGrid())
+    adaptive.make_adaptive((16, 16), PerLayerSelection())
     adaptive.load_state_dict(plain.state_dict())
     queries, keys = 16 // stride_q, 16 // stride_kv
     q = noise(1, 1, queries**2, 4)
@@ -284,15 +284,15 @@ pooled_shortcut = AdaptiveBlock._pooled_shortcut
 @pytest.mark.parametrize(
     ("owner", "name", "wrong", "selections"),
     [
-        (AdaptiveAttention, "_pooled", values_on_their_own_grid, ["paper"]),
-        (AdaptiveBlock, "_pooled_shortcut", shortcut_on_its_own_grid, ["paper"]),
+        (AdaptiveAttention, "_pooled", values_on_their_own_grid, ["per_layer"]),
+        (AdaptiveBlock, "_pooled_shortcut", shortcut_on_its_own_grid, ["per_layer"]),
         (adaptive_mvitv2, "circular_distance", linear_distance, SELECTIONS),
     ],
     ids=["values apart from keys", "skip apart from queries", "linear distances"],
 )
 def test_what_breaks_equivariance_is_seen(monkeypatch, owner, name, wrong, selections):
     images = noise(4, 3, 32, 32)
-    monkeypatch.setattr(windows, "window_offsets", not_anchored)
+    monkeypatch.setattr(grids, "window_offsets", not_anchored)
     assert all(
         0 < invariance_error(made(selection=selection), images) <= 1e-12 for selection in selections
     )
@@ -345,7 +345,7 @@ def test_the_plain_models_differ_from_timm_by_padding_only():
 def test_a_plain_model_is_adapted_and_left_as_it_is():
     plain = made("mvitv2_tiny_circular")
     before = copy.deepcopy(plain.state_dict())
-    adaptive = AdaptiveMultiScaleVit.of(plain, "fast")
+    adaptive = AdaptiveMultiScaleVit.of(plain, "per_stage")
     torch.testing.assert_close(plain.state_dict(), before, rtol=0, atol=0)
     assert type(plain) is MultiScaleVit
     for name, tensor in adaptive.state_dict().items():
@@ -391,7 +391,7 @@ def test_checkpoints_of_another_image_size_are_resized_as_timm_does():
 
 @pytest.mark.slow
 def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():
-    model = made(selection="fast", depths=[1, 1, 1], drop_path_rate=0.1)
+    model = made(selection="per_stage", depths=[1, 1, 1], drop_path_rate=0.1)
     images = noise(4, 3, 32, 32)
     with torch.inference_mode():
         logits = model(images)
@@ -411,7 +411,7 @@ def test_reduced_precision_other_layouts_and_compilation_change_rounding_only():
     ("options", "message"),
     [
         ({"img_size": (32, 40)}, "img_size 32x40 does not fit .* use multiples of 16"),
-        ({"selection": "fats"}, "selection 'fats' is unknown; did you mean 'fast'"),
+        ({"selection": "per_stge"}, "selection 'per_stge' is unknown; did you mean 'per_stage'"),
         ({"use_cls_token": True}, "cannot be made shift-equivariant: leave use_cls_token"),
         ({"pool_first": True}, "cannot be made shift-equivariant"),
     ],

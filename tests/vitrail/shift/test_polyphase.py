@@ -1,6 +1,7 @@
 import pytest
 import torch
 
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import (
     TIE,
     break_ties,
@@ -11,7 +12,6 @@ from vitrail.shift.polyphase import (
     strongest_grid,
     tie_break_scores,
 )
-from vitrail.shift.torus import roll_image
 
 OFFSETS = torch.tensor([[0, 0], [1, 5], [7, 3], [-2, 9]])
 

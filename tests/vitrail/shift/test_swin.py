@@ -12,12 +12,13 @@ from torch.nn import functional
 
 import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
-from vitrail.shift import swin, windows
+from vitrail.shift import selection as grids
+from vitrail.shift import swin
 from vitrail.shift.conversion import invariance_error
 from vitrail.shift.features import StageFeatures
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import roll
-from vitrail.shift.torus import roll_image
-from vitrail.shift.windows import window_offsets
+from vitrail.shift.selection import window_offsets
 
 NAMES = {"swin": "swin_tiny_patch4_window7_224", "swinv2": "swinv2_tiny_window8_256"}
 ADAPT = {SwinTransformer: swin.AdaptiveSwin.of, SwinTransformerV2: swin.AdaptiveSwinV2.of}
@@ -28,7 +29,7 @@ MICRO = {"patch_size": 2, "embed_dim": 12, "depths": (2, 2, 2), "num_heads": (1,
 MICRO_SIDE = {"swin": 24, "swinv2": 32}
 MICRO_WINDOW = {"swin": 3, "swinv2": 4}
 both_families = pytest.mark.parametrize("family", NAMES)
-both_selections = pytest.mark.parametrize("selection", ["paper", "fast"])
+both_selections = pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 
 
 def spread_norms(model: nn.Module) -> nn.Module:
@@ -69,7 +70,7 @@ def micro_noise(family: str, count: int = 8, dtype: torch.dtype = torch.float64)
 @pytest.fixture
 def not_anchored(monkeypatch):
     """Leave tokens in the order of their image: beyond their modules, all models depend on it."""
-    monkeypatch.setattr(windows, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
+    monkeypatch.setattr(grids, "window_offsets", lambda x, sizes, *_: window_offsets(x, sizes))
 
 
 @both_selections
@@ -85,7 +86,7 @@ def test_the_modules_alone_make_it_invariant(family, selection, columns, not_anc
 @pytest.mark.slow
 @both_families
 def test_logits_of_the_papers_models_do_not_change_either(family):
-    model = build(f"a_{NAMES[family]}", selection="fast").double()
+    model = build(f"a_{NAMES[family]}", selection="per_stage").double()
     assert invariance_error(model, noise(2, 3, SIDE[family], SIDE[family]), shifts=1) <= 1e-12
 
 
@@ -150,7 +151,7 @@ def test_without_a_rule_for_ties_a_single_window_breaks_invariance(
 ):
     """All places of the one window hold the same tokens, yet their relative positions differ."""
     images, model = micro_noise(family), micro(family).double()
-    monkeypatch.setattr(windows, "break_ties", lambda scores, ties: scores)
+    monkeypatch.setattr(grids, "break_ties", lambda scores, ties: scores)
     assert invariance_error(model, images) > 1e-6
 
 
@@ -166,7 +167,7 @@ def test_windows_are_chosen_by_tokens_that_no_norm_has_made_alike(family, monkey
     torch.manual_seed(0)
     size = {"img_size": MICRO_SIDE[family], "window_size": MICRO_WINDOW[family]}
     model = timm.create_model(f"a_{NAMES[family]}", **{**NARROW, **MICRO, **size})
-    monkeypatch.setattr(windows, "window_offsets", spy)
+    monkeypatch.setattr(grids, "window_offsets", spy)
     model(micro_noise(family, dtype=torch.float32))
     assert len(spreads) == 3
     assert min(spreads) > 0.02
@@ -177,7 +178,7 @@ def test_without_its_modules_and_with_the_mask_it_is_timms_model(family):
     """shift, Eq. 9; in float64, as processors differ in the order of their sums."""
     off = {f"adaptive_{module}": False for module in ("tokens", "windows", "merging")}
     images = noise(2, 3, SIDE[family], SIDE[family])
-    for selection in ("paper", "fast"):
+    for selection in ("per_layer", "per_stage"):
         model = adaptive(family, selection=selection, attention_mask=True, **off).double()
         expected = plain(family).double()(images)
         torch.testing.assert_close(model(images), expected, rtol=0, atol=1e-12)
@@ -314,8 +315,10 @@ def test_a_model_of_any_size_does_not_change_its_logits_at_another(family, selec
 
 
 def test_an_unknown_selection_is_refused():
-    with pytest.raises(VitrailError, match="selection 'papers' is unknown; did you mean 'paper'"):
-        micro("swin", selection="papers")
+    with pytest.raises(
+        VitrailError, match="selection 'per_layers' is unknown; did you mean 'per_layer'"
+    ):
+        micro("swin", selection="per_layers")
 
 
 @both_families

@@ -32,14 +32,14 @@ def images():
     return torch.randn(8, 3, 32, 32, dtype=torch.float64)
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 @pytest.mark.parametrize("module", ["tokens", "windows"])
 def test_tokens_and_windows_are_needed(module, selection):
     model = micro(selection=selection, **{f"adaptive_{module}": False})
     assert invariance_error(model, images()) > 1e-4
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_merging_is_not_as_its_stride_divides_the_windows(selection):
     """Finding: Table 6 has a loss for Swin, whose windows are odd; for SwinV2 there is none."""
     model = micro(selection=selection, adaptive_merging=False)

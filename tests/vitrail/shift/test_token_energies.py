@@ -3,15 +3,15 @@ import torch
 from timm.models.swin_transformer import PatchMerging
 from torch import nn
 
-from vitrail.shift.grid_selection import GRIDS, PaperGrid
-from vitrail.shift.polyphase import strongest
-from vitrail.shift.token_energies import (
+from vitrail.shift.energies import (
     direction,
     merged_patches,
     overlapping_patches,
     projection_energies,
 )
-from vitrail.shift.torus import circular_conv
+from vitrail.shift.geometry import circular_conv
+from vitrail.shift.polyphase import strongest
+from vitrail.shift.selection import GRIDS, PerLayerSelection
 
 # channels, kernel, stride, padding: Swin, CvT, MViTv2, a later embedding of CvT, a 2x2 merging
 TOKENIZERS = [(3, 4, 4, 0), (3, 7, 4, 2), (3, 7, 4, 3), (5, 3, 2, 1), (2, 2, 2, 0)]
@@ -69,7 +69,7 @@ def test_the_direction_survives_a_norm():
 def test_the_chosen_grid_has_the_most_energy(shape):
     """shift, Eq. 13-14."""
     conv, x = tokenizer(*shape), image(shape[0])
-    tokens, phase = PaperGrid()(x, conv)
+    tokens, phase = PerLayerSelection()(x, conv)
     energies = phase_energies(x, conv)
     assert torch.equal(phase, strongest(energies))
     torch.testing.assert_close(
@@ -77,7 +77,7 @@ def test_the_chosen_grid_has_the_most_energy(shape):
     )
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 @pytest.mark.parametrize("shape", TOKENIZERS)
 def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection):
     """shift, Claim 1, Eq. 16."""
@@ -93,7 +93,7 @@ def test_tokens_of_a_shifted_image_are_the_same_tokens_shifted(shape, selection)
             torch.testing.assert_close(shifted[b], expected, rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast", "none"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage", "fixed"])
 def test_tokens_are_channels_last_in_memory(selection):
     """Those that only look so are several times slower to roll and to score."""
     tokens, _ = GRIDS[selection]()(image(3).float(), tokenizer(3, 4, 4, 0).float())
@@ -119,7 +119,7 @@ def test_scores_in_half_precision_are_those_of_the_full_one():
 @pytest.mark.parametrize("shape", [(3, 4, 4, 0), (5, 3, 2, 1)])
 def test_the_tokeniser_learns_through_the_choice(shape):
     conv, x = tokenizer(*shape), image(shape[0]).requires_grad_()
-    PaperGrid()(x, conv)[0].square().sum().backward()
+    PerLayerSelection()(x, conv)[0].square().sum().backward()
     assert conv.weight.grad.abs().min() > 0
     assert x.grad.abs().sum() > 0
 
@@ -155,7 +155,7 @@ def test_dense_merging_holds_the_merging_of_every_phase():
 def test_the_merged_phase_has_the_most_energy():
     """shift, Eq. 23."""
     x, project = tokens(), projection()
-    merged, phase = PaperGrid().merge(x, project)
+    merged, phase = PerLayerSelection().merge_patches(x, project)
     energies = torch.stack(
         [
             project(merged_patches(x.roll((-i, -j), (1, 2)))).square().sum(dim=(1, 2, 3))
@@ -168,13 +168,15 @@ def test_the_merged_phase_has_the_most_energy():
     torch.testing.assert_close(merged.square().sum(dim=(1, 2, 3)), energies.amax(dim=1))
 
 
-@pytest.mark.parametrize("selection", ["paper", "fast"])
+@pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_merged_tokens_of_shifted_tokens_are_the_same_shifted(selection):
     """shift, Eq. 23, Sec. A2.1."""
     x, project = tokens(), projection()
-    merged, phase = GRIDS[selection]().merge(x, project)
+    merged, phase = GRIDS[selection]().merge_patches(x, project)
     for shift in [(1, 0), (3, 5), (7, 11)]:
-        moved, other = GRIDS[selection]().merge(x.roll((-shift[0], -shift[1]), (1, 2)), project)
+        moved, other = GRIDS[selection]().merge_patches(
+            x.roll((-shift[0], -shift[1]), (1, 2)), project
+        )
         for b in range(3):
             row, column = ((other[b] + torch.tensor(shift) - phase[b]) // 2).tolist()
             expected = merged[b].roll((-row, -column), (0, 1))

@@ -2,8 +2,8 @@ import pytest
 import torch
 from torch.nn import functional
 
+from vitrail.shift.geometry import Frame, circular_pad
 from vitrail.shift.polyphase import roll, sample
-from vitrail.shift.torus import Frame, circular_pad
 
 
 def test_a_token_sits_where_the_frame_says():

@@ -3,9 +3,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from vitrail.shift.grid_selection import PaperGrid
-from vitrail.shift.torus import Features, Frame, roll_image
-from vitrail.shift.unpooling import to_pixels, unpool
+from vitrail.shift.geometry import Features, Frame, roll_image, to_pixels, unpool
+from vitrail.shift.selection import PerLayerSelection
 
 
 def noise(*shape: int) -> torch.Tensor:
@@ -106,7 +105,7 @@ def test_merging_chooses_as_the_authors_library_and_unpooling_puts_back():
         torch.cat([x.roll((-row, -column), (1, 2)) for column in (0, 1) for row in (0, 1)], -1)
     )
     chosen, phase = largest_component(dense)
-    merged, ours = PaperGrid().merge(x, project)
+    merged, ours = PerLayerSelection().merge_patches(x, project)
     assert len(phase.unique(dim=0)) == 4
     assert torch.equal(ours, phase)
     torch.testing.assert_close(merged, chosen, rtol=0, atol=1e-14)

@@ -9,7 +9,7 @@ import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.extensions.fourier_upernet import HarmonicUPerNet
 from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
-from vitrail.shift.torus import roll_image
+from vitrail.shift.geometry import roll_image
 from vitrail.shift.upernet import UPerNet
 
 SWIN = {

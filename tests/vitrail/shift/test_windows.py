@@ -2,7 +2,7 @@ import pytest
 import torch
 
 from vitrail.shift.polyphase import roll
-from vitrail.shift.windows import window_energies, window_offset
+from vitrail.shift.selection import window_energies, window_offset
 
 
 def tokens(height=12, width=8, batch=3):

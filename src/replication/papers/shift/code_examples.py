@@ -12,10 +12,9 @@ from torch import Tensor, nn
 from replication.context import Context, Values
 from vitrail.measures.equivariance import Group
 from vitrail.measures.invariance import change_under
-from vitrail.shift.grid_selection import FirstGrid, PaperGrid
+from vitrail.shift.geometry import Frame, roll_image, to_pixels
 from vitrail.shift.polyphase import roll
-from vitrail.shift.torus import Frame, roll_image
-from vitrail.shift.unpooling import to_pixels
+from vitrail.shift.selection import FixedSelection, PerLayerSelection
 
 STRIDE = 2  # of merging
 
@@ -28,14 +27,14 @@ class Merging(nn.Module):
 
     def __init__(self, dim: int, adaptive: bool) -> None:
         super().__init__()
-        self.grid = PaperGrid() if adaptive else FirstGrid()
+        self.grid = PerLayerSelection() if adaptive else FixedSelection()
         self.project = nn.Sequential(
             nn.LayerNorm(STRIDE**2 * dim), nn.Linear(STRIDE**2 * dim, STRIDE * dim, bias=False)
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Return ``(B, H / 2, W / 2, 2 dim)`` and the phase ``(B, 2)`` of the grid."""
-        return self.grid.merge(x, self.project)
+        return self.grid.merge_patches(x, self.project)
 
 
 class ApmergeClassifier(nn.Module):
@@ -64,7 +63,7 @@ class EncDec(nn.Module):
         """Return ``(B, 2 dim, H, W)`` of tokens ``(B, dim, H, W)``."""
         merged, phase = self.apmerge(x.permute(0, 2, 3, 1))
         frame = Frame.of(x).sampled(phase, STRIDE)
-        offset = self.apmerge.grid.windows(merged, self.window, merged=False, anchored=False)
+        offset = self.apmerge.grid.choose_windows(merged, self.window, merged=False, anchored=False)
         if offset is not None:
             merged, frame = roll(merged, offset), frame.rolled(offset)
         return to_pixels(frame.place(merged), mode="zero_insert")

@@ -18,11 +18,10 @@ from replication.context import Context, Trained, Values, passes
 from replication.images.photos import photo_centre
 from replication.images.transforms import normalization
 from vitrail.shift.adaptive_mvitv2 import circular_distance
-from vitrail.shift.autocorrelation import correlation_energies
-from vitrail.shift.grid_selection import PaperGrid
+from vitrail.shift.energies import correlation_energies
+from vitrail.shift.geometry import Features, circular_conv, roll_image
 from vitrail.shift.polyphase import polyphase_energies, roll
-from vitrail.shift.torus import Features, circular_conv, roll_image
-from vitrail.shift.windows import window_energies, window_offset
+from vitrail.shift.selection import PerLayerSelection, window_energies, window_offset
 
 SHIFTS = ("image", "shifted")
 
@@ -62,7 +61,7 @@ def tokenization_illustration(context: Context, model: str, size: int, shift: in
     values: dict[str, Any] = {"patch": conv.stride[0], "shift": shift}
     tokens: dict[str, list[Tensor]] = {"plain": [], "adaptive": []}
     for which, copy in zip(SHIFTS, images, strict=True):
-        chosen, phase = PaperGrid()(copy, conv)
+        chosen, phase = PerLayerSelection()(copy, conv)
         values |= _scores(which, correlation_energies(copy, conv)[0], phase[0])
         values[f"{which}/pixels"] = (copy[0].permute(1, 2, 0) * 255).round().int().tolist()
         tokens["adaptive"].append(chosen)

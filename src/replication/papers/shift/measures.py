@@ -24,11 +24,10 @@ from replication.measures.untrained_invariance import Dtype, logits_under
 from vitrail.errors import VitrailError
 from vitrail.shift.adaptive_mvitv2 import a_mvitv2_tiny
 from vitrail.shift.conversion import random_shifts
-from vitrail.shift.grid_selection import PaperGrid
+from vitrail.shift.geometry import Size
 from vitrail.shift.polyphase import roll
+from vitrail.shift.selection import PerLayerSelection, window_offset
 from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, merging_parts
-from vitrail.shift.torus import Size
-from vitrail.shift.windows import window_offset
 
 Call = Callable[[], object]
 PLAIN, ADAPTIVE = "plain", "adaptive"
@@ -66,7 +65,7 @@ def module_runtime(
 def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
     swin: Any = a_swin_tiny_patch4_window7_224().to(device).eval()
     images = torch.randn(batch_size, 3, *swin.patch_embed.img_size, device=device)
-    conv, grid = swin.patch_embed.proj, PaperGrid()
+    conv, grid = swin.patch_embed.proj, PerLayerSelection()
     calls: dict[str, Call] = {
         f"tokenization/{PLAIN}": lambda: conv(images),
         f"tokenization/{ADAPTIVE}": lambda: grid(images, conv),
@@ -76,7 +75,7 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
         tokens = torch.randn(batch_size, *stage.input_resolution, merge.dim, device=device)
         calls[f"merging {number}/{PLAIN}"] = functools.partial(merge, tokens)
         calls[f"merging {number}/{ADAPTIVE}"] = functools.partial(
-            grid.merge, tokens, merging_parts(merge)[0]
+            grid.merge_patches, tokens, merging_parts(merge)[0]
         )
     first = swin.layers[0]
     tokens = torch.randn(batch_size, *first.output_resolution, swin.feature_info[0]["num_chs"])

@@ -21,11 +21,14 @@ from replication.measures.photographs import Photographs, centres, photographs
 from replication.papers.shift.degenerate_phases import WEAK
 from vitrail.extensions.fourier_recentering import strength
 from vitrail.measures.selection_margins import SelectionMargins, selection_margins
-from vitrail.shift.autocorrelation import correlation_energies
-from vitrail.shift.grid_selection import FastGrid, PaperGrid
+from vitrail.shift.energies import correlation_energies, projection_energies
 from vitrail.shift.polyphase import TIE, fixed_point, full_precision, polyphase_energies
-from vitrail.shift.token_energies import projection_energies
-from vitrail.shift.windows import WindowChoice, window_energies
+from vitrail.shift.selection import (
+    PerLayerSelection,
+    PerStageSelection,
+    WindowChoice,
+    window_energies,
+)
 
 
 def choices(
@@ -120,7 +123,7 @@ def _choices(model: nn.Module, batches: Iterator[Tensor]) -> tuple[SelectionMarg
         watched = [
             module.register_forward_hook(watch)
             for module in model.modules()
-            if isinstance(module, PaperGrid | FastGrid | WindowChoice)
+            if isinstance(module, PerLayerSelection | PerStageSelection | WindowChoice)
         ]
         for batch in batches:
             found.clear()
@@ -146,7 +149,7 @@ def _scores(module: nn.Module, x: Tensor, of: Any, *_: object) -> Iterator[Tenso
         if isinstance(module, WindowChoice):
             for window in of:
                 yield polyphase_energies(window_energies(x, window).square(), window)
-        elif isinstance(module, FastGrid):
+        elif isinstance(module, PerStageSelection):
             yield fixed_point(projection_energies(x, of)).sum(dim=(3, 4))
         else:
             yield correlation_energies(x, of)

@@ -14,8 +14,8 @@ from replication.papers.shift.figure_data import (
     tokenization_illustration,
     window_illustration,
 )
-from vitrail.shift.grid_selection import PaperGrid
-from vitrail.shift.torus import Frame, circular_conv
+from vitrail.shift.geometry import Frame, circular_conv
+from vitrail.shift.selection import PerLayerSelection
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 MODEL = "swin_tiny_patch4_window7_224"
@@ -89,7 +89,7 @@ class Tokenizer(nn.Module):
             phase = torch.zeros(len(images), 2, dtype=torch.long)
             tokens = circular_conv(images, self.conv).permute(0, 2, 3, 1)
         else:
-            tokens, phase = PaperGrid()(images, self.conv)
+            tokens, phase = PerLayerSelection()(images, self.conv)
         return [frame.sampled(phase, 4).place(tokens)]
 
 

@@ -11,7 +11,8 @@ from replication.measures.photographs import centres, photographs
 from replication.papers.shift.photo_statistics import choices, spectra
 from tests.replication.placed import context_of
 from vitrail.measures.selection_margins import selection_margins
-from vitrail.shift import polyphase, windows
+from vitrail.shift import polyphase
+from vitrail.shift import selection as grids
 
 SIDE = 32
 SMALL = {"img_size": SIDE, "window_size": 4, "embed_dim": 8, "depths": (1, 1), "num_heads": (1, 2)}
@@ -49,7 +50,7 @@ def test_margins_and_near_ties_are_those_of_the_models_whole_pass(tmp_path, sele
         model(x)
     with (
         mock.patch.object(polyphase, "break_ties", spy),
-        mock.patch.object(windows, "break_ties", spy),
+        mock.patch.object(grids, "break_ties", spy),
         torch.inference_mode(),
     ):
         model(x)

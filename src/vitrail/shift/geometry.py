@@ -1,13 +1,22 @@
-"""Images on a torus: where the tokens of a stage sit, and what lies beyond the border.
+"""Where tokens sit in an image, and how features are put back there (shift, Sec. 4).
 
-Every choice of a phase or a window offset moves the grid of tokens. A dense head must put its
-features back (shift, Sec. 4, "Segmentation"): token n sits at pixel ``offset + stride * n``, modulo
-the image. Plain models have such grids too, whose offset is zero.
+An image is a torus. Every choice of a phase or a window offset moves the grid of tokens on it:
+token n of an adaptive stage sits at pixel ``offset + stride * n``, modulo the image, with an offset
+for each sample (`Features`). Plain models have such grids too, whose offset is zero.
+
+Adaptive unpooling (Sec. 4, "Segmentation"; Sec. A2.2) puts features back to where they come from:
+examples/adaptive_unpooling_in_one_file.py has all of it. On their way to a finer grid tokens are
+upsampled around the borders, as `F.interpolate(align_corners=False)`, and then rolled by
+
+    (offset of the source - offset of the target) / stride of the target.
+
+So unpooling commutes with circular shifts. `replication.papers.shift.code_examples` has the encoder
+and decoder of Sec. A2.2, which leaves zeros between the features instead.
 """
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple, cast
+from typing import Any, Literal, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -164,3 +173,44 @@ class _CircularPad(torch.autograd.Function):
         inside[:, bottom - before : bottom] += inside[:, :before]
         inside[:, before : before + after] += inside[:, bottom:]
         return inside[:, before:bottom], None, None
+
+
+Mode = Literal["bilinear", "zero_insert"]
+
+
+def unpool(features: Features, offset: Tensor, stride: int, mode: Mode = "bilinear") -> Tensor:
+    """Put features ``(B, C, H, W)`` on a grid as fine or finer.
+
+    The target's first token sits at pixel `offset`, int64 ``(B, 2)``, a multiple of `stride` away
+    from the features' own, and its tokens `stride` pixels apart, a divisor of the features' own.
+    Between tokens ``bilinear`` interpolates, ``zero_insert`` leaves zeros (A2.2).
+
+    Returns:
+        ``(B, C, factor * H, factor * W)`` with ``factor = features.stride / stride``.
+    """
+    factor = features.stride // stride
+    x, roll = features.tokens, (offset - features.offset) // stride
+    if mode == "zero_insert":
+        finer = x.new_zeros(*x.shape[:2], *(factor * side for side in x.shape[2:]))
+        finer[:, :, ::factor, ::factor] = x
+        return _rolled(finer, roll, margin=0)
+    padded = functional.pad(x, (1, 1, 1, 1), mode="circular")
+    size = [factor * side for side in padded.shape[2:]]
+    finer = functional.interpolate(padded, size, mode="bilinear", align_corners=False)
+    return _rolled(finer, roll, margin=factor)
+
+
+def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
+    """Put features on the pixels of their image: ``(B, C, image height, image width)``."""
+    return unpool(features, features.offset.new_zeros(features.offset.shape), 1, mode)
+
+
+def _rolled(x: Tensor, offset: Tensor, margin: int) -> Tensor:
+    """Roll what the margin encloses, as `vitrail.shift.geometry.roll_image`, in one copy."""
+    batch, channels, *padded = x.shape
+    height, width = (side - 2 * margin for side in padded)
+    rows = (torch.arange(height, device=x.device) + offset[:, :1]) % height + margin
+    columns = (torch.arange(width, device=x.device) + offset[:, 1:]) % width + margin
+    index = (rows[:, :, None] * padded[1] + columns[:, None, :]).flatten(1)
+    rolled = x.flatten(2).gather(2, index[:, None].expand(-1, channels, -1))
+    return rolled.view(batch, channels, height, width)

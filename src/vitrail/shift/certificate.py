@@ -11,8 +11,8 @@ They count the roundings of what is computed from tokens, and those of the proje
 tokeniser's grids. They take every other convolution to give a token the same bits wherever it lies,
 as was measured on CPUs. On a device whose convolutions round by place (tensor cores, Winograd) the
 margins leave these roundings out. Behind the anchor nothing depends on the place
-(`grids.tokens_at`). A convolution that rounds its factors to TensorFloat-32 gives tokens the same
-bits in every place.
+(`selection.tokens_at`). A convolution that rounds its factors to TensorFloat-32 gives tokens the
+same bits in every place.
 """
 
 from __future__ import annotations
