@@ -24,9 +24,8 @@ import torch
 from timm.models import generate_default_cfgs, register_model
 from torch import Tensor, nn
 
-from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT
+from vitrail.shift.cvt import CVT_13, CVT_21, DEFAULT_CFG, ConvAttention, CvT, create
 from vitrail.shift.energies import prepare_correlation
-from vitrail.shift.features import build
 from vitrail.shift.geometry import Frame
 from vitrail.shift.polyphase import roll, sample
 from vitrail.shift.selection import (
@@ -106,10 +105,10 @@ default_cfgs = generate_default_cfgs({"a_cvt_13": DEFAULT_CFG, "a_cvt_21": DEFAU
 @register_model
 def a_cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-13: the parameters of CvT-13 (shift, Sec. 5.1)."""
-    return build(AdaptiveCvT, "a_cvt_13", pretrained, **{**CVT_13, **kwargs})
+    return create(AdaptiveCvT, "a_cvt_13", pretrained, **{**CVT_13, **kwargs})
 
 
 @register_model
 def a_cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """A-CvT-21: the parameters of CvT-21."""
-    return build(AdaptiveCvT, "a_cvt_21", pretrained, **{**CVT_21, **kwargs})
+    return create(AdaptiveCvT, "a_cvt_21", pretrained, **{**CVT_21, **kwargs})

@@ -12,7 +12,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal, cast, get_args
 
@@ -128,7 +129,7 @@ def _require_multiples(size: Size, multiple: int) -> None:
 
 
 class Mlp(nn.Module):
-    """Two linear layers about a QuickGELU, ``x sigmoid(1.702 x)``."""
+    """Two linear layers with a QuickGELU, ``x sigmoid(1.702 x)``, between them."""
 
     def __init__(self, dim: int, hidden: int) -> None:
         super().__init__()
@@ -400,6 +401,45 @@ class CvT(StageModel):
         return tokens, Frame(frame.offset, frame.stride * self.strides[index], frame.size)
 
 
+LETTERS = {"q": "query", "k": "key", "v": "value"}
+RENAMINGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
+    (r"^(cvt\.encoder\.stages\.|stage)(\d+)\.", r"stages.\2."),
+    (r"\.(patch_embed\.proj|embedding\.convolution_embeddings\.projection)\.", ".embed.conv."),
+    (r"\.(patch_embed\.norm|embedding\.convolution_embeddings\.normalization)\.", ".embed.norm."),
+    (r"\.layers\.(\d+)\.", r".blocks.\1."),
+    (r"\.attention\.attention\.", ".attn."),
+    (
+        r"\.(conv_proj|convolution_projection)_([qkv])[a-z]*\.(convolution_projection\.)?",
+        lambda found: f".{LETTERS[found[2]]}.",
+    ),
+    (r"\.(proj|projection)_([qkv])[a-z]*\.", lambda found: f".{LETTERS[found[2]]}.linear."),
+    (r"\.(query|key|value)\.convolution\.", r".\1.conv."),
+    (r"\.(query|key|value)\.(bn|normalization)\.", r".\1.norm."),
+    (r"\.attention\.output\.dense\.", ".attn.proj."),
+    (r"\.intermediate\.dense\.", ".mlp.fc1."),
+    (r"\.output\.dense\.", ".mlp.fc2."),
+    (r"\.layernorm_before\.", ".norm1."),
+    (r"\.layernorm_after\.", ".norm2."),
+    (r"^layernorm\.", "norm."),
+    (r"^classifier\.", "head."),
+)
+"""The authors' names (microsoft/CvT), and those of their copies in transformers, to ours."""
+
+
+def published_filter(state_dict: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:
+    """Give published weights of CvT the names of ours, which stay as they are.
+
+    The names are those of microsoft/CvT and, as of ``microsoft/cvt-13``, of transformers: its
+    ``convert_cvt_original_pytorch_checkpoint_to_pytorch.py`` has both.
+    """
+    renamed = {}
+    for name, weight in state_dict.items():
+        for pattern, replacement in RENAMINGS:
+            name = re.sub(pattern, replacement, name)
+        renamed[name] = weight
+    return renamed
+
+
 # What timm records of a model, where it differs from timm's defaults.
 DEFAULT_CFG = {
     "pool_size": (14, 14),
@@ -409,6 +449,12 @@ DEFAULT_CFG = {
 
 default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_CFG})
 
+
+def create(model_type: type[CvT], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
+    """Build a registered CvT by `build`; published weights fit it."""
+    return build(model_type, name, pretrained, pretrained_filter_fn=published_filter, **kwargs)
+
+
 CVT_13 = {"depths": (1, 2, 10)}
 CVT_21 = {"depths": (1, 4, 16)}
 
@@ -416,10 +462,10 @@ CVT_21 = {"depths": (1, 4, 16)}
 @register_model
 def cvt_13(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-13: 19,997,480 parameters (CvT, Table 2)."""
-    return build(CvT, "cvt_13", pretrained, **{**CVT_13, **kwargs})
+    return create(CvT, "cvt_13", pretrained, **{**CVT_13, **kwargs})
 
 
 @register_model
 def cvt_21(pretrained: bool = False, **kwargs: Any) -> nn.Module:
     """CvT-21 (CvT, Table 2)."""
-    return build(CvT, "cvt_21", pretrained, **{**CVT_21, **kwargs})
+    return create(CvT, "cvt_21", pretrained, **{**CVT_21, **kwargs})

@@ -10,7 +10,7 @@ from torch import nn
 from vitrail.errors import VitrailError
 from vitrail.shift import selection as grids
 from vitrail.shift.adaptive_cvt import AdaptiveConvAttention, AdaptiveCvT
-from vitrail.shift.conversion import invariance_error
+from vitrail.shift.conversion import invariance_error, make_shift_equivariant
 from vitrail.shift.cvt import ConvAttention, CvT, Mlp
 from vitrail.shift.geometry import roll_image, wrap
 from vitrail.shift.polyphase import sample, strongest_phase
@@ -389,3 +389,95 @@ def test_cvt_21_is_deeper():
     for name in ("cvt_21", "a_cvt_21"):
         model = timm.create_model(name, **{k: v for k, v in SMALL.items() if k != "depths"})
         assert [len(stage.blocks) for stage in model.stages] == [1, 4, 16]
+
+
+PUBLISHED = {
+    # ours: the authors', transformers'
+    "stages.{i}.embed.conv": (
+        "stage{i}.patch_embed.proj",
+        "cvt.encoder.stages.{i}.embedding.convolution_embeddings.projection",
+    ),
+    "stages.{i}.embed.norm": (
+        "stage{i}.patch_embed.norm",
+        "cvt.encoder.stages.{i}.embedding.convolution_embeddings.normalization",
+    ),
+    "stages.{i}.cls_token": ("stage{i}.cls_token", "cvt.encoder.stages.{i}.cls_token"),
+    **{
+        f"stages.{{i}}.blocks.{{j}}.{ours}": (
+            f"stage{{i}}.blocks.{{j}}.{authors}",
+            f"cvt.encoder.stages.{{i}}.layers.{{j}}.{copied}",
+        )
+        for ours, authors, copied in (
+            *(
+                each
+                for word in ("query", "key", "value")
+                for each in (
+                    (
+                        f"attn.{word}.conv",
+                        f"attn.conv_proj_{word[0]}.conv",
+                        f"attention.attention.convolution_projection_{word}"
+                        ".convolution_projection.convolution",
+                    ),
+                    (
+                        f"attn.{word}.norm",
+                        f"attn.conv_proj_{word[0]}.bn",
+                        f"attention.attention.convolution_projection_{word}"
+                        ".convolution_projection.normalization",
+                    ),
+                    (
+                        f"attn.{word}.linear",
+                        f"attn.proj_{word[0]}",
+                        f"attention.attention.projection_{word}",
+                    ),
+                )
+            ),
+            ("attn.proj", "attn.proj", "attention.output.dense"),
+            ("mlp.fc1", "mlp.fc1", "intermediate.dense"),
+            ("mlp.fc2", "mlp.fc2", "output.dense"),
+            ("norm1", "norm1", "layernorm_before"),
+            ("norm2", "norm2", "layernorm_after"),
+        )
+    },
+    "norm": ("norm", "layernorm"),
+    "head": ("head", "classifier"),
+}
+
+
+def under_published_names(weights, column):
+    """The weights as the authors (0) or transformers (1) publish them, or as ours (None)."""
+    if column is None:
+        return weights
+    names = {
+        ours.format(i=i, j=j): published[column].format(i=i, j=j)
+        for ours, published in PUBLISHED.items()
+        for i in range(3)
+        for j in range(3)
+    }
+    modules = [name if name in names else name.rpartition(".")[0] for name in weights]
+    return {
+        names[module] + name.removeprefix(module): weight
+        for module, (name, weight) in zip(modules, weights.items(), strict=True)
+    }
+
+
+@pytest.mark.parametrize("column", [0, 1, None])
+@pytest.mark.parametrize("name", ["cvt_13", "a_cvt_13"])
+def test_published_weights_load_by_their_own_names(name, column, tmp_path):
+    sizes = {
+        "embed_dims": (8, 12, 16),
+        "depths": (1, 2, 3),
+        "num_heads": (1, 1, 2),
+        "img_size": 32,
+        "num_classes": 5,
+    }
+    torch.manual_seed(0)
+    source = CvT(**sizes).eval()
+    for parameter in source.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    published = under_published_names(source.state_dict(), column)
+    torch.save(published, tmp_path / "published.pth")
+    overlay = {"file": str(tmp_path / "published.pth"), "num_classes": 5}
+    model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **sizes).eval()
+    expected = make_shift_equivariant(source) if name == "a_cvt_13" else source
+    images = torch.randn(2, 3, 32, 32)
+    assert torch.equal(model(images), expected(images))
