@@ -396,6 +396,7 @@ def test_every_position_embedding_comes_back_from_a_hub(embedding):
     ("name", "options"),
     [
         *((FAMILIES["A-Swin"], {"window_size": window, "img_size": 24}) for window in (3, 6)),
+        (FAMILIES["A-Swin"], {"dynamic_img_size": True, "dynamic_img_pad": True}),
         (FAMILIES["A-SwinV2"], {}),
         (FAMILIES["A-CvT"], {}),
         (FAMILIES["A-MViTv2"], {}),

@@ -9,12 +9,11 @@ padding would count in the statistics of batch norms.
 
 from __future__ import annotations
 
-import math
+from typing import Any
 
 from mmseg.registry import MODELS
 from timm.models import swin_transformer, swin_transformer_v2
 from torch import Tensor
-from torch.nn import functional
 
 from vitrail.segmentation.backbones import Pyramid, TimmStages
 
@@ -25,33 +24,23 @@ from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_win
 class AdaptiveBackbone(TimmStages):
     """A model of ours whose stages say where their tokens sit."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, dynamic_img_pad=True, **kwargs)
+
     def forward(self, images: Tensor) -> Pyramid:
         """Return the features of each stage of images ``(B, 3, H, W)``.
 
         Raises VitrailError where H or W does not fit the windows in training.
         """
-        height, width = images.shape[2:]
-        if not self.training:
-            below, right = (-side % self.multiple for side in (height, width))
-            images = functional.pad(images, (0, right, 0, below))
+        size = (images.shape[2], images.shape[3])
+        if self.training:
+            self.model.require_fit(size)
         stages = self.model.forward_stages(images)
         features = tuple(
             stages[index]._replace(tokens=self.normalise(index, stages[index].tokens))
             for index in self.out_indices
         )
-        return Pyramid(features, (height, width))
-
-    @property
-    def multiple(self) -> int:
-        """Pixels whose multiples the windows of every stage divide, both ways."""
-        patch, stages = self.model.patch_embed.patch_size, self.model.layers
-        return math.lcm(
-            *(
-                side * pixels * 2**index
-                for index, stage in enumerate(stages)
-                for side, pixels in zip(stage.blocks[0].window_size, patch, strict=True)
-            )
-        )
+        return Pyramid(features, size)
 
 
 @MODELS.register_module(name="AdaptiveSwin")

@@ -105,6 +105,8 @@ class StageModel(nn.Module):
     ) -> Any:
         """Return what timm's does: maps in the image's own order, as `Features.upright` has them.
 
+        Maps of images that the model pads are cropped to the image.
+
         The last tokens, beside which they stand, are those of `forward_features`.
 
         Raises:
@@ -118,7 +120,8 @@ class StageModel(nn.Module):
                 tokens = self.norm(tokens)
             if index in taken:
                 grid = self.norm(grid) if norm and index == last else grid
-                taken_map = frame.place(grid).upright().tokens
+                height, width = (-(-side // frame.stride) for side in x.shape[2:])
+                taken_map = frame.place(grid).upright().tokens[:, :, :height, :width]
                 is_map = output_fmt == "NCHW"
                 intermediates.append(taken_map if is_map else taken_map.flatten(2).mT)
             if stop_early and index == max_index:

@@ -34,6 +34,7 @@ windows fixes the phase of the next merging, and equivariance does not need A-PM
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -49,6 +50,7 @@ from timm.models.swin_transformer import (
 from timm.models.swin_transformer_v2 import PatchMerging as PatchMergingV2
 from timm.models.swin_transformer_v2 import SwinTransformerV2, SwinTransformerV2Block
 from torch import Tensor, nn
+from torch.nn import functional
 
 from vitrail.shift.energies import prepare_correlation
 from vitrail.shift.features import StageModel, build, default_cfgs_of, require_size
@@ -67,7 +69,7 @@ from vitrail.shift.selection import (
 # One node each of a traced graph.
 for _node in (
     *("roll", "tokens_at", "require_size", "require_windows"),
-    *("window_partition", "window_reverse"),
+    *("window_partition", "window_reverse", "padded"),
 ):
     torch.fx.wrap(_node)
 
@@ -124,6 +126,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         adaptive_windows: bool = True,
         adaptive_merging: bool = True,
         attention_mask: bool = False,
+        dynamic_img_pad: bool = False,
     ) -> None:
         """Complete what timm has built: see `Adaptive`.
 
@@ -133,13 +136,18 @@ class AdaptiveSwinBase(Adaptive, StageModel):
             adaptive_windows: use A-WSA (shift, Eq. 20), else windows begin at the first token.
             adaptive_merging: use A-PMerge (shift, Eq. 23), else patches begin at the first token.
             attention_mask: keep timm's mask of windows that wrap around; it breaks equivariance.
+            dynamic_img_pad: pad images with zeros, below and to the right, to what the windows
+                divide, and crop the maps of features to the image; give it with dynamic_img_size.
+                Logits and maps of images that are padded do not follow circular shifts.
 
         Raises:
             VitrailError: the windows do not divide the image, or `selection` is unknown.
         """
-        self._check_fit(self.patch_embed.img_size)
+        if not dynamic_img_pad:
+            self.require_fit(self.patch_embed.img_size)
         super().make_adaptive(selection)
         self.adaptive_merging, first = adaptive_merging, FixedSelection()
+        self.dynamic_img_pad = dynamic_img_pad
         # With an anchor the model would be invariant even with a module switched off.
         modules = (adaptive_tokens, adaptive_windows, adaptive_merging)
         self.anchored = all(modules) and not attention_mask
@@ -200,7 +208,9 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         map, which differ only where there is a class token. The third is their frame.
         """
         embed = self.patch_embed
-        self._check_fit((images.shape[2], images.shape[3]))
+        if self.dynamic_img_pad:
+            images = padded(images, self.size_multiples)
+        self.require_fit((images.shape[2], images.shape[3]))
         if embed.strict_img_size:
             require_size(images, embed.img_size, "give it this img_size, or dynamic_img_size=True")
         for index, stage in enumerate(self.layers):
@@ -237,13 +247,31 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         """
         super().set_input_size(*args, **kwargs)  # type: ignore[misc]
         self.init_non_persistent_buffers()
-        self._check_fit(self.patch_embed.img_size)
+        if not self.dynamic_img_pad:
+            self.require_fit(self.patch_embed.img_size)
 
-    def _check_fit(self, size: Size) -> None:
+    @property
+    def size_multiples(self) -> Size:
+        """Height and width, in pixels, whose multiples the windows of all stages divide."""
+        windows, strides = self._windows()
+        sides = [[s * side for side in window] for s, window in zip(strides, windows, strict=True)]
+        rows, columns = zip(*sides, strict=True)
+        return math.lcm(*rows), math.lcm(*columns)
+
+    def require_fit(self, size: Size) -> None:
+        """Refuse images of `size` pixels, height and width, that the windows do not divide.
+
+        Raises:
+            VitrailError: they do not.
+        """
+        windows, strides = self._windows()
+        require_windows(size, strides, windows)
+
+    def _windows(self) -> tuple[list[Size], list[int]]:
+        """Return each stage's window, in tokens, and its stride, in pixels."""
         patch = self.patch_embed.proj.stride[0]
         windows = [stage.blocks[0].window_size for stage in self.layers]
-        strides = [patch * MERGED**index for index in range(len(windows))]
-        require_windows(size, strides, windows)
+        return windows, [patch * MERGED**index for index in range(len(windows))]
 
 
 class AdaptiveSwin(AdaptiveSwinBase, SwinTransformer):
@@ -256,6 +284,14 @@ class AdaptiveSwinV2(AdaptiveSwinBase, SwinTransformerV2):
     """A-SwinV2: see `AdaptiveSwinBase`."""
 
     circular_block = CircularBlockV2
+
+
+def padded(images: Tensor, multiples: Size) -> Tensor:
+    """Pad images ``(B, C, height, width)`` with zeros, below and to the right, to multiples."""
+    below, right = (
+        -side % multiple for side, multiple in zip(images.shape[2:], multiples, strict=True)
+    )
+    return functional.pad(images, (0, right, 0, below))
 
 
 def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
@@ -283,7 +319,10 @@ def converted(
     return create
 
 
-MODULES = {"adaptive_tokens", "adaptive_windows", "adaptive_merging", "attention_mask"}
+MODULES = {
+    *("adaptive_tokens", "adaptive_windows", "adaptive_merging"),
+    *("attention_mask", "dynamic_img_pad"),
+}
 """The options of `AdaptiveSwinBase.make_adaptive` besides the selection."""
 
 

@@ -402,3 +402,36 @@ def test_copies_and_channels_last_work(family):
     twin = copy.deepcopy(model).to(memory_format=torch.channels_last)
     logits = twin(images.to(memory_format=torch.channels_last))
     torch.testing.assert_close(logits, model(images), rtol=1e-4, atol=1e-4)
+
+
+PADDED = {"dynamic_img_size": True, "dynamic_img_pad": True}
+
+
+@both_families
+def test_images_of_any_size_are_padded_if_asked_for(family):
+    """Below and to the right, and maps are cropped to the image; others stay as they are."""
+    model = micro(family, **PADDED).double()
+    plain = micro(family, dynamic_img_size=True).double()
+    rows, columns = model.size_multiples
+    x = noise(2, 3, 2 * rows - 7, columns + 1)
+    larger = torch.nn.functional.pad(x, (0, columns - 1, 0, 7))
+    with pytest.raises(VitrailError, match="do not fit"):
+        plain(x)
+    assert torch.equal(model(x), plain(larger))
+    assert torch.equal(model(larger), plain(larger))
+    expected = plain.forward_intermediates(larger, intermediates_only=True)
+    maps = model.forward_intermediates(x, intermediates_only=True)
+    for info, grid, whole in zip(model.feature_info, maps, expected, strict=True):
+        height, width = (-(-side // info["reduction"]) for side in x.shape[2:])
+        assert grid.shape[2:] == (height, width)
+        assert torch.equal(grid, whole[:, :, :height, :width])
+    assert maps[0].shape != expected[0].shape
+
+
+@both_families
+def test_a_model_that_pads_may_be_built_for_a_size_that_does_not_fit(family):
+    side = MICRO_SIDE[family] + 2
+    with pytest.raises(VitrailError, match="do not fit"):
+        micro(family, img_size=side)
+    logits = micro(family, img_size=side, **PADDED).double()(noise(1, 3, side, side))
+    assert logits.isfinite().all()

@@ -165,3 +165,12 @@ def test_images_that_the_windows_do_not_divide_are_refused():
     model = segmenter("a_swin_tiny_patch4_window7_224", **SWIN)
     with pytest.raises(VitrailError, match="pixels do not fit windows of"):
         model(torch.randn(1, 3, 48, 60, dtype=torch.float64))
+
+
+@torch.inference_mode()
+@pytest.mark.parametrize("name", ["a_swin_tiny_patch4_window7_224", "a_swinv2_tiny_window8_256"])
+def test_a_backbone_that_pads_gives_logits_of_the_image_alone(name):
+    model = segmenter(name, **SWIN, dynamic_img_pad=True)
+    image = torch.randn(1, 3, 40, 61, dtype=torch.float64)
+    larger = nn.functional.pad(image, (0, 96 - 61, 0, 8))
+    assert torch.equal(model(image), segmenter(name, **SWIN)(larger)[:, :, :40, :61])
