@@ -59,7 +59,7 @@ def _percent(each_one: Tensor) -> float:
 def bits_by_place(settings: Settings) -> Iterator[Measured]:
     """Move tokens to other places before layers that see each alone: do they keep their bits?
 
-    What rounding by place changes in a score must stay below `vitrail.shift.polyphase.TIE`.
+    What rounding by place changes in a score must stay below `vitrail.shift.polyphase.TIE_RTOL`.
     """
     device, side, step = settings.device, 224, 4
     count, width = (2, 24) if settings.quick else (32, 96)

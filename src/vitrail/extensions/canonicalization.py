@@ -15,10 +15,10 @@ from timm.models import build_model_with_cfg, register_model
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import Tensor, nn
 
-from vitrail.shift.certificate import gamma, places_error, settled_margin
+from vitrail.shift.certificate import gamma_n, places_error, tie_break_margin
 from vitrail.shift.features import default_cfgs_of
 from vitrail.shift.geometry import roll_image
-from vitrail.shift.polyphase import break_ties, strongest, tie_break_scores, token_norms, wide
+from vitrail.shift.polyphase import break_ties, strongest, tie_break_scores, to_float64, token_norms
 
 
 @torch.no_grad()
@@ -33,7 +33,7 @@ def origin(images: Tensor) -> Tensor:
 
 
 def _energies(images: Tensor) -> Tensor:
-    return wide(token_norms(images.permute(0, 2, 3, 1)))
+    return to_float64(token_norms(images.permute(0, 2, 3, 1)))
 
 
 def _scores(energies: Tensor) -> Tensor:
@@ -66,8 +66,8 @@ class Canonical(nn.Module):
         """Return the margin ``(B,)`` of the origin; yes, nothing behind it can differ."""
         energies = _energies(images)
         scores = _scores(energies)
-        error = gamma(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
-        return settled_margin(
+        error = gamma_n(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
+        return tie_break_margin(
             scores, error, tie_break_scores(energies), places_error(energies)
         ), True
 

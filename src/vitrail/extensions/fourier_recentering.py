@@ -41,7 +41,7 @@ from torch import Tensor, nn
 from vitrail.extensions.fractional_shifts import fourier_shift
 from vitrail.shift.features import default_cfgs_of
 from vitrail.shift.geometry import roll_image
-from vitrail.shift.polyphase import wide
+from vitrail.shift.polyphase import to_float64
 
 CUT = 0.25
 """Cycles a pixel below which the energy sees an image: a square has twice the band of its root."""
@@ -108,7 +108,7 @@ def _position(images: torch.Tensor) -> torch.Tensor:
 
 @_position.register_fake
 def _(images: Tensor) -> Tensor:
-    return wide(images.new_empty(images.shape[0], 2))
+    return to_float64(images.new_empty(images.shape[0], 2))
 
 
 def _first(found: Tensor) -> Tensor:
@@ -124,7 +124,7 @@ def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
     Coefficients are shares: of the energy for map 0, of its root for the others.
     """
     height, width = images.shape[2:]
-    x = wide(images)
+    x = to_float64(images)
     x = x - x.mean(dim=(2, 3), keepdim=True)
     rows = torch.fft.fftfreq(height, device=x.device)[:, None]
     columns = torch.fft.rfftfreq(width, device=x.device)

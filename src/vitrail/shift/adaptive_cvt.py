@@ -46,13 +46,13 @@ class AdaptiveConvAttention(ConvAttention):
 
     grid: FixedSelection
 
-    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, feature_map: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
         if not self.grid.per_operation:
-            return super().keys_and_values(grid, padding)
-        dense = self.key.convolve(grid, padding, stride=1)
+            return super().keys_and_values(feature_map, padding)
+        dense = self.key.convolve(feature_map, padding, stride=1)
         key, phase = strongest_tokens(dense, self.key.conv, self.grid.in_order)
-        value = self.value.convolve(grid, padding, stride=1)
+        value = self.value.convolve(feature_map, padding, stride=1)
         return key, sample(value, phase, self.value.conv.stride[0])
 
 

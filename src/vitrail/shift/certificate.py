@@ -4,7 +4,7 @@ A circular shift of an image permutes the exact scores of its grids. Computed on
 another order, so each is off by at most a bound e. If the best computed score is ahead of the next
 by more than 4 e, the exact one is by more than 2 e, and every shift of the image chooses the same
 grid. The margin is that gap over 4 e: above 1 the choice is certain. The bounds are those of any
-order of n roundings, ``gamma(n) = n u / (1 - n u)`` of the sum of the terms' magnitudes (Higham,
+order of n roundings, ``gamma_n(n) = n u / (1 - n u)`` of the sum of the terms' magnitudes (Higham,
 Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
 
 They count the roundings of what is computed from tokens, and those of the projection that scores a
@@ -22,27 +22,30 @@ from torch import Tensor, nn
 
 from vitrail.shift.polyphase import (
     FIXED_POINT,
-    TIE,
+    TIE_RTOL,
     break_ties,
     fixed_point,
     largest,
     tie_break_scores,
-    wide,
+    to_float64,
 )
 
 
-def gamma(count: int, dtype: torch.dtype) -> float:
+def gamma_n(count: int, dtype: torch.dtype) -> float:
     """Return the relative error of `count` roundings of `dtype` at most."""
     part = count * torch.finfo(dtype).eps / 2
     return part / (1 - part)
 
 
 def margin(scores: Tensor, error: Tensor) -> Tensor:
-    """Return the gap of the best two of ``(B, N)`` over 4 `error`, ``(B,)``; of one it is inf."""
+    """Return (best - second best) / (4 `error`) of scores ``(B, N)``; infinity if N is 1.
+
+    `error` and the result are ``(B,)``.
+    """
     if scores.shape[1] < 2:
         return torch.full_like(error, torch.inf)
     first, second = scores.topk(2, dim=1).values.unbind(dim=1)
-    return wide(first - second) / (4 * error).clamp_min(torch.finfo(torch.float32).tiny)
+    return to_float64(first - second) / (4 * error).clamp_min(torch.finfo(torch.float32).tiny)
 
 
 def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
@@ -51,13 +54,13 @@ def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
     `error`, of the same shape, is that of the energies.
     """
     places, count = tie_break_scores(energies), energies.shape[-2] + energies.shape[-1] + 2
-    bound = gamma(count, places.dtype) * places.flatten(1).amax(dim=1)
+    bound = gamma_n(count, places.dtype) * places.flatten(1).amax(dim=1)
     if error is not None:
         bound = bound + 2 * tie_break_scores(error).flatten(1).amax(dim=1)
     return bound
 
 
-def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
+def tie_break_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tensor) -> Tensor:
     """Return the margin of `break_ties` of scores and ties ``(B, P, Q)`` with errors ``(B,)``.
 
     It is the smaller of two margins, both in units of the largest possible rounding error: the
@@ -65,11 +68,11 @@ def settled_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Tenso
     counts as equal to the largest.
     """
     best = largest(scores)
-    limit = TIE * wide(best)
-    below = wide(best - scores).flatten(1).sort(dim=1).values
+    limit = TIE_RTOL * to_float64(best)
+    below = to_float64(best - scores).flatten(1).sort(dim=1).values
     below[:, 0] = torch.inf  # the largest itself
     unit = torch.finfo(scores.dtype).eps if scores.is_floating_point() else 0.0
-    change = error * (1 + TIE) + unit * limit[:, 0, 0]
+    change = error * (1 + TIE_RTOL) + unit * limit[:, 0, 0]
     apart = (below - limit[:, 0]).abs().amin(dim=1)
     # Equal integers are compared alike wherever they are.
     equal = (apart / (4 * change)).where(change > 0, torch.inf)
@@ -93,18 +96,18 @@ def grid_margin(
     unit = torch.finfo(energies.dtype).eps
     if scores is None:
         scores = fixed_point(energies).sum(dim=(3, 4))
-        score_error = wide(torch.zeros(len(scores), device=scores.device))
+        score_error = to_float64(torch.zeros(len(scores), device=scores.device))
         if error is not None:  # a common factor of all scores changes no order
-            largest = wide(energies.flatten(1).amax(dim=1)).clamp_min(torch.finfo().tiny)
-            moved = wide(error).sum(dim=(3, 4)).flatten(1).amax(dim=1) / largest * FIXED_POINT
+            largest = to_float64(energies.flatten(1).amax(dim=1)).clamp_min(torch.finfo().tiny)
+            moved = to_float64(error).sum(dim=(3, 4)).flatten(1).amax(dim=1) / largest * FIXED_POINT
             rounded = unit * scores.flatten(1).amax(dim=1) + energies[0, 0, 0].numel()
             score_error = 2 * moved + rounded
     assert score_error is not None
     places = tie_break_scores(energies)
     means = places.mean(dim=(3, 4))
     tie_error = 2 * places_error(energies, error)
-    tie_error += gamma(places[0, 0, 0].numel(), places.dtype) * means.flatten(1).amax(dim=1)
-    return settled_margin(scores, score_error, places.amax(dim=(3, 4)) - means, tie_error)
+    tie_error += gamma_n(places[0, 0, 0].numel(), places.dtype) * means.flatten(1).amax(dim=1)
+    return tie_break_margin(scores, score_error, places.amax(dim=(3, 4)) - means, tie_error)
 
 
 def correlation_error(x: Tensor, conv: nn.Conv2d) -> Tensor:
@@ -119,4 +122,4 @@ def correlation_error(x: Tensor, conv: nn.Conv2d) -> Tensor:
     weight, pixels = conv.weight.double().norm(), x.double().flatten(1).norm(dim=1)
     bias = 0.0 if conv.bias is None else conv.bias.double().norm() * tokens**0.5
     magnitude = (-(-kernel // stride) * weight * pixels + bias).square()
-    return gamma(tokens + conv.out_channels + 3 * taps**2 + 16, torch.float64) * magnitude
+    return gamma_n(tokens + conv.out_channels + 3 * taps**2 + 16, torch.float64) * magnitude

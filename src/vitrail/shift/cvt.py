@@ -100,13 +100,13 @@ class ConvAttention(nn.Module):
 
     def forward(self, x: Tensor, size: Size) -> Tensor:
         """Attend within ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
-        prefix, grid = x.split([x.shape[1] - size[0] * size[1], size[0] * size[1]], dim=1)
-        grid = grid.unflatten(1, size)
+        prefix, feature_map = x.split([x.shape[1] - size[0] * size[1], size[0] * size[1]], dim=1)
+        feature_map = feature_map.unflatten(1, size)
         padding = 0 if self.circular else 1
-        grid = circular_pad(grid, 1, 1) if self.circular else grid.contiguous()
+        feature_map = circular_pad(feature_map, 1, 1) if self.circular else feature_map.contiguous()
 
-        key, value = self.keys_and_values(grid, padding)
-        query = self.query.project(prefix, self.query.convolve(grid, padding))
+        key, value = self.keys_and_values(feature_map, padding)
+        query = self.query.project(prefix, self.query.convolve(feature_map, padding))
         key, value = self.key.project(prefix, key), self.value.project(prefix, value)
         query, key, value = (
             y.unflatten(2, (self.heads, -1)).transpose(1, 2) for y in (query, key, value)
@@ -114,9 +114,9 @@ class ConvAttention(nn.Module):
         y = functional.scaled_dot_product_attention(query, key, value, scale=self.scale)
         return self.proj(y.transpose(1, 2).flatten(2))
 
-    def keys_and_values(self, grid: Tensor, padding: int) -> tuple[Tensor, Tensor]:
+    def keys_and_values(self, feature_map: Tensor, padding: int) -> tuple[Tensor, Tensor]:
         """Convolve ``(B, H, W, C)`` for keys and for values."""
-        return self.key.convolve(grid, padding), self.value.convolve(grid, padding)
+        return self.key.convolve(feature_map, padding), self.value.convolve(feature_map, padding)
 
 
 @torch.fx.wrap
@@ -177,10 +177,10 @@ class Stage(nn.Module):
         self.blocks = cast(Sequence[Block], nn.ModuleList(blocks))
         self.grad_checkpointing = False
 
-    def forward(self, grid: Tensor) -> Tensor:
+    def forward(self, feature_map: Tensor) -> Tensor:
         """Transform embedded tokens: ``(B, H, W, C)`` to ``(B, P + H W, C)``."""
-        size = (grid.shape[1], grid.shape[2])
-        x = grid.flatten(1, 2)
+        size = (feature_map.shape[1], feature_map.shape[2])
+        x = feature_map.flatten(1, 2)
         if self.cls_token is not None:
             x = torch.cat([self.cls_token.expand(x.shape[0], -1, -1), x], dim=1)
         for block in self.blocks:
@@ -387,13 +387,13 @@ class CvT(StageModel):
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
         """Yield each stage's tokens ``(B, P + H W, C)``; without the prefix ``(B, H, W, C)``."""
         self._check_size((images.shape[2], images.shape[3]))
-        grid, frame = images.permute(0, 2, 3, 1), Frame.of(images)
+        feature_map, frame = images.permute(0, 2, 3, 1), Frame.of(images)
         for index, stage in enumerate(self.stages):
-            grid, frame = self._embed(index, grid, frame)
-            tokens = stage(stage.embed.norm(grid))
-            prefix = tokens.shape[1] - grid.shape[1] * grid.shape[2]
-            grid = tokens[:, prefix:].unflatten(1, grid.shape[1:3])
-            yield tokens, grid, frame
+            feature_map, frame = self._embed(index, feature_map, frame)
+            tokens = stage(stage.embed.norm(feature_map))
+            prefix = tokens.shape[1] - feature_map.shape[1] * feature_map.shape[2]
+            feature_map = tokens[:, prefix:].unflatten(1, feature_map.shape[1:3])
+            yield tokens, feature_map, frame
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
         """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""

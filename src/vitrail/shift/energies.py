@@ -21,9 +21,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from vitrail.shift import polyphase
-from vitrail.shift.certificate import gamma
+from vitrail.shift.certificate import gamma_n
 from vitrail.shift.geometry import circular_conv, circular_pad
-from vitrail.shift.polyphase import components, full_precision, wide
+from vitrail.shift.polyphase import components, full_precision, to_float64
 
 torch.fx.wrap("circular_pad")  # one node of a traced graph
 
@@ -43,13 +43,16 @@ def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
 def projection_errors(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Bound the error of each of `projection_energies`, of the same shape."""
     projection, bias = _projection(conv)
-    tokens = wide(_projected(x, conv, projection, bias).abs())
+    tokens = to_float64(_projected(x, conv, projection, bias).abs())
     reach = _projected(
-        wide(x.abs()), conv, wide(projection.abs()), None if bias is None else bias.abs()
+        to_float64(x.abs()),
+        conv,
+        to_float64(projection.abs()),
+        None if bias is None else bias.abs(),
     )
     # Twice, as the sums of tensor cores may cut off where others round to nearest.
-    error = gamma(2 * (projection.numel() + 3), projection.dtype) * reach
-    return 2 * tokens * error + error.square() + gamma(1, projection.dtype) * tokens.square()
+    error = gamma_n(2 * (projection.numel() + 3), projection.dtype) * reach
+    return 2 * tokens * error + error.square() + gamma_n(1, projection.dtype) * tokens.square()
 
 
 def _projection(conv: nn.Conv2d) -> tuple[Tensor, Tensor | None]:
@@ -209,11 +212,12 @@ def _pair_taps(conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
 
 
 def correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
-    """Compare multiplications with those of the dense convolution; a float64 one counts four times.
+    """Say whether `correlation_energies` takes fewer multiplications than dense tokens.
 
-    Twice is what its bytes tell; the rest is measured, on images of 24 to 224 pixels on one core.
+    A multiplication in float64 counts four times: as measured on one CPU core, for images of 24 to
+    224 pixels.
     """
-    if x.device.type not in polyphase.FLOAT64:
+    if x.device.type not in polyphase.DEVICES_WITH_FLOAT64:
         return False
     pixels, grids = x.numel() // x.shape[1], conv.stride[0] ** 2
     correlation = len(_lags(_reach(conv))) * (conv.in_channels * grids) ** 2

@@ -1,7 +1,7 @@
 """Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
 
 timm's maps are tensors in the image's own order, at most half a stride off. `forward_stages` has
-the tokens as the model orders them, beside their places; its ``features.upright()`` are the maps.
+the tokens as the model orders them, beside their places; its ``features.aligned()`` are the maps.
 """
 
 from __future__ import annotations
@@ -74,10 +74,10 @@ def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
 
 
 class StageModel(nn.Module):
-    """A model of stages, timm's or ours, whose features have places; first in a class's bases.
+    """Mix-in of a model of stages whose features have places: list it before timm's class.
 
     The class has ``_stages``, which yields for each stage, not normalised, the tokens as ``norm``
-    takes them, those of the grid alone ``(B, H, W, C)``, and their frame.
+    takes them, those of the feature map ``(B, H, W, C)``, and their frame.
     """
 
     _stages: Callable[[Tensor], Iterable[tuple[Tensor, Tensor, Frame]]]
@@ -92,7 +92,7 @@ class StageModel(nn.Module):
 
     def forward_stages(self, images: Tensor) -> list[Features]:
         """Return the tokens of every stage, not normalised, and where they sit in the images."""
-        return [frame.place(grid) for _, grid, frame in self._stages(images)]
+        return [frame.place(feature_map) for _, feature_map, frame in self._stages(images)]
 
     def forward_intermediates(
         self,
@@ -103,7 +103,7 @@ class StageModel(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return what timm's does: maps in the image's own order, as `Features.upright` has them.
+        """Return what timm's does: maps in the image's own order, as `Features.aligned` has them.
 
         Maps of images that the model pads are cropped to the image.
 
@@ -115,13 +115,13 @@ class StageModel(nn.Module):
         require_known("output_fmt", output_fmt, FORMATS)
         taken, max_index = feature_take_indices(len(self.stages), indices)
         last, intermediates = len(self.stages) - 1, []
-        for index, (tokens, grid, frame) in enumerate(self._stages(x)):
+        for index, (tokens, feature_map, frame) in enumerate(self._stages(x)):
             if index == last:
                 tokens = self.norm(tokens)
             if index in taken:
-                grid = self.norm(grid) if norm and index == last else grid
+                feature_map = self.norm(feature_map) if norm and index == last else feature_map
                 height, width = (-(-side // frame.stride) for side in x.shape[2:])
-                taken_map = frame.place(grid).upright().tokens[:, :, :height, :width]
+                taken_map = frame.place(feature_map).aligned().tokens[:, :, :height, :width]
                 is_map = output_fmt == "NCHW"
                 intermediates.append(taken_map if is_map else taken_map.flatten(2).mT)
             if stop_early and index == max_index:

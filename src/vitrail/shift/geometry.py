@@ -39,7 +39,7 @@ class Features(NamedTuple):
     offset: Tensor
     stride: int
 
-    def upright(self) -> Features:
+    def aligned(self) -> Features:
         """Roll the tokens by whole tokens into the image's own order, at most half a stride off.
 
         Offsets are from ``-stride / 2`` to below ``stride / 2``. A shift of the image so shifts its
@@ -85,7 +85,10 @@ def roll_image(x: Tensor, offset: Tensor) -> Tensor:
 
 
 def rolled_index(height: int, width: int, offset: Tensor) -> Tensor:
-    """Return which of H W places each takes, rolled by `offset` ``(B, 2)``: ``(B, H W)``."""
+    """Return the flat source index of each of H W positions, rolled by `offset` ``(B, 2)``.
+
+    Its shape is ``(B, H W)``.
+    """
     rows = (torch.arange(height, device=offset.device) + offset[:, :1]) % height
     columns = (torch.arange(width, device=offset.device) + offset[:, 1:]) % width
     return (rows[:, :, None] * width + columns[:, None, :]).flatten(1)  # (B, H W)

@@ -6,8 +6,8 @@ An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for eac
 A grid is scored by the energies of its tokens. A shift of the image changes the order of a sum and
 that of the grids in memory, and on some devices a convolution rounds a token by its place. None of
 this may decide which grid wins. So energies are summed as integers, exactly; no float64 is needed,
-which some devices lack. Scores that differ by no more than the part `TIE` of the largest count as
-equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
+which some devices lack. Scores that differ by no more than the part `TIE_RTOL` of the largest count
+as equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
 `tie_break_scores`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
 
 Behind an anchor no such rule is needed: the image is rolled to it and tokenised again
@@ -39,7 +39,7 @@ from vitrail.shift.geometry import rolled_index
 
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
-TIE = 1e-6
+TIE_RTOL = 1e-6
 """Scores that differ by no more than this part of the largest count as equal.
 
 It has to exceed what rounding changes, and each pair of grids that it makes equal is no longer
@@ -50,13 +50,13 @@ and on a device that rounds by place a shift may then change the logits: their m
 most 8 have a choice that the tolerance touches, whatever the model and the selection; none has two
 equal scores (`replication.papers.shift.photo_statistics`, table ``shift_photographs``).
 """
-FLOAT64 = ("cpu", "cuda", "xpu", "meta")
+DEVICES_WITH_FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""
 
 
-def wide(x: Tensor) -> Tensor:
+def to_float64(x: Tensor) -> Tensor:
     """Return `x` in float64, or in float32 on a device that lacks it."""
-    return x.double() if x.device.type in FLOAT64 else x.float()
+    return x.double() if x.device.type in DEVICES_WITH_FLOAT64 else x.float()
 
 
 def roll(x: Tensor, offset: Tensor) -> Tensor:
@@ -107,7 +107,7 @@ def tie_break_scores(energies: Tensor) -> Tensor:
     """
     height, width = energies.shape[-2:]
     with full_precision(energies):  # autocast would round what is not float64
-        energies = wide(energies)
+        energies = to_float64(energies)
         return _template(height, energies, 1) @ energies @ _template(width, energies, 2).mT
 
 
@@ -125,11 +125,11 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
 def break_ties(scores: Tensor, ties: Tensor) -> Tensor:
     """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
 
-    Returns `ties` of the grids whose scores equal the largest, see `TIE`, and -inf elsewhere.
+    Returns `ties` of the grids whose scores equal the largest, see `TIE_RTOL`, and -inf elsewhere.
     Scores are not negative.
     """
     best = largest(scores)
-    return ties.where(best - scores <= TIE * best, -torch.inf)
+    return ties.where(best - scores <= TIE_RTOL * best, -torch.inf)
 
 
 def largest(scores: Tensor) -> Tensor:

@@ -39,11 +39,11 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError, require_known
 from vitrail.shift.certificate import (
     correlation_error,
-    gamma,
+    gamma_n,
     grid_margin,
     margin,
     places_error,
-    settled_margin,
+    tie_break_margin,
 )
 from vitrail.shift.energies import (
     correlation_energies,
@@ -200,11 +200,11 @@ class WindowChoice(nn.Module):
             places_error(norms),
         )
         mean = places.mean(dim=(1, 2))
-        tie_error = place_error + gamma(places[0].numel(), places.dtype) * mean
+        tie_error = place_error + gamma_n(places[0].numel(), places.dtype) * mean
         margins = []
         for window in windows:
             scores, ties = _scores(norms, units, window), _ties(places, window)
-            margins.append(settled_margin(scores, torch.zeros_like(mean), ties, tie_error))
+            margins.append(tie_break_margin(scores, torch.zeros_like(mean), ties, tie_error))
             if anchored:
                 anchors = _anchors(break_ties(scores, ties), places)
                 margins.append(margin(anchors.flatten(1), place_error))
@@ -289,7 +289,10 @@ class FixedSelection(nn.Module):
         return None
 
     def choose_stage_offset(self, x: Tensor, period: int, anchored: bool) -> Tensor | None:
-        """Choose where a stage without windows begins, its strides dividing `period`, as above."""
+        """Return the offset ``(B, 2)`` at which a stage without windows begins.
+
+        All strides of the stage divide `period`. None is the first token.
+        """
         return None
 
     def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
@@ -328,7 +331,7 @@ class PerLayerSelection(FixedSelection):
 
     @torch.no_grad()
     def margin(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, bool]:
-        """Return the margin ``(B,)`` of the choice of `forward`; no, tokens are not anchored."""
+        """Return the margin ``(B,)`` of the choice of `forward`, and False: nothing is anchored."""
         with full_precision(x):
             if not correlation_is_cheaper(x, conv):
                 tokens = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
@@ -344,7 +347,7 @@ class PerLayerSelection(FixedSelection):
         return cast(Tensor, offset)
 
     def choose_stage_offset(self, x: Tensor, period: int, anchored: bool) -> Tensor | None:
-        """Choose the anchor of the first stage, if that is asked for; all else its operations."""
+        """Return the anchor if `anchored`, else None: each operation then chooses its own grid."""
         return self.choose_windows(x, (1, 1), False, anchored) if anchored else None
 
     def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
@@ -372,7 +375,7 @@ class PerStageSelection(FixedSelection):
 
     @torch.no_grad()
     def margin(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, bool]:
-        """Return the margin ``(B,)`` of the choice of `forward`; no, tokens are not anchored."""
+        """Return the margin ``(B,)`` of the choice of `forward`, and False: nothing is anchored."""
         with full_precision(x):
             energies, errors = projection_energies(x, conv), projection_errors(x, conv)
             return grid_margin(energies, errors.to(energies.dtype)), False
@@ -438,12 +441,12 @@ def set_class(module: Any, module_type: type[Module]) -> Module:
 
 
 class Adaptive(nn.Module):
-    """A model that holds a choice of grids, and records its name; first in a class's bases.
+    """Mix-in of a model that holds a choice of grids and records its name: list it first.
 
-    Logits of shifted images are equal but for rounding. Parameters and their names are the plain
-    model's, so that weights interchange both ways. Weights learn the grids that they are trained
-    on, so those of another choice are refused. A plain model's record none and fit any; it takes
-    ours without ``_extra_state``.
+    Logits of shifted images are equal except for rounding. Parameters have the names of the plain
+    model's. Weights are trained for one selection, so to load those of another is an error. Plain
+    weights load into any selection; to load adaptive weights into a plain model, remove
+    ``_extra_state``.
     """
 
     choices: ClassVar[Mapping[str, type[FixedSelection]]] = GRIDS

@@ -2,7 +2,7 @@
 
 All of A-Swin in one file, equation by equation: examples/a_swin_in_one_file.py.
 
-Three modules of Swin are replaced, each by one method here. It calls what computes the equations:
+Three modules of Swin are replaced, each by one method, which calls the functions of the equations:
 
 - `_tokenize`, A-token (Eq. 13): `selection.PerLayerSelection.forward`, with F of Eq. 14 from
   `energies` where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
@@ -202,10 +202,10 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         return x, frame.sampled(phase, MERGED)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Run stage by stage; yield what `StageModel` asks for.
+        """Run stage by stage, see `StageModel`.
 
-        The tokens ``(B, H, W, C)`` are yielded twice, as input of the final norm and as the feature
-        map, which differ only where there is a class token. The third is their frame.
+        Yields tokens for the final norm, tokens of the feature map, both ``(B, H, W, C)``, and
+        their frame. The first two differ only in models with a class token.
         """
         embed = self.patch_embed
         if self.dynamic_img_pad:

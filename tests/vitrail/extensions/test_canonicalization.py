@@ -36,7 +36,7 @@ def test_an_image_and_all_its_shifts_have_one_canonical_form(images):
 def test_it_needs_no_float64(monkeypatch):
     images = noise().float()
     expected = canonical(images)
-    monkeypatch.setattr(polyphase, "FLOAT64", ())
+    monkeypatch.setattr(polyphase, "DEVICES_WITH_FLOAT64", ())
     with NoFloat64():
         assert torch.equal(canonical(images), expected)
 

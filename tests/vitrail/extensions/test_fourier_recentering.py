@@ -120,7 +120,7 @@ def test_jitter_moves_images_in_training_alone():
 def test_it_needs_no_float64(monkeypatch):
     image = OBJECT.float()
     expected = recentred(image)
-    monkeypatch.setattr(polyphase, "FLOAT64", ())
+    monkeypatch.setattr(polyphase, "DEVICES_WITH_FLOAT64", ())
     with NoFloat64():
         torch.testing.assert_close(recentred(image), expected, rtol=0, atol=1e-4)
 

@@ -1,7 +1,7 @@
 import pytest
 import torch
 
-from tests.vitrail.shift.test_token_energies import TOKENIZERS, image, phase_energies, tokenizer
+from tests.vitrail.shift.test_energies import TOKENIZERS, image, phase_energies, tokenizer
 from vitrail.shift.energies import correlation_energies, dense_energies
 
 

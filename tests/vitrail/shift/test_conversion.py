@@ -299,7 +299,7 @@ def test_each_images_gradient_is_that_of_vmap(plain):
 def test_it_needs_no_float64(plain, selection, monkeypatch):
     model, images = make_shift_equivariant(plain, selection).float(), pixels(plain).float()
     expected = model(images)
-    monkeypatch.setattr(polyphase, "FLOAT64", ())
+    monkeypatch.setattr(polyphase, "DEVICES_WITH_FLOAT64", ())
     with NoFloat64(), torch.no_grad():
         torch.testing.assert_close(model(images), expected)
 

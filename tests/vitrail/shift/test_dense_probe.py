@@ -6,7 +6,7 @@ closed form, to the class that most pixels of a token have. Backbones are a micr
 A-Swin of its weights, random, of five seeds; both stages, of 4 and 8 pixels a token. The features
 of A-Swin are
 
-- tokens with their places (`Features.upright`), whose classes are taken at these places;
+- tokens with their places (`Features.aligned`), whose classes are taken at these places;
 - maps as ``features_only`` returns them: a user takes classes as of a plain Swin's;
 - the tokens as the model orders them, taken for maps: the control, which has to fail.
 
@@ -93,7 +93,7 @@ def measured():
             pairs = []
             for (_, classes), stages in zip(splits, found, strict=True):
                 plain, maps, stage = stages[level]
-                placed = stage.upright()
+                placed = stage.aligned()
                 there = roll_image(classes, placed.offset)
                 with_places, unordered = (placed.tokens, there), (stage.tokens, classes)
                 pairs.append([(plain, classes), with_places, (maps, classes), unordered])

@@ -41,7 +41,7 @@ def test_stages_are_counted_as_timm_counts_them(name, out_indices, taken):
     assert [stage.stride for stage in stages] == model.feature_info.reduction()
     assert [stage.tokens.shape[1] for stage in stages] == model.feature_info.channels()
     for tokens, stage in zip(model(images), stages, strict=True):
-        assert torch.equal(tokens, stage.upright().tokens)
+        assert torch.equal(tokens, stage.aligned().tokens)
 
 
 @families
@@ -56,8 +56,8 @@ def test_the_maps_of_a_shifted_image_are_shifted_by_whole_tokens(name, selection
     options = {"intermediates_only": True, "output_fmt": output_fmt}
     before = model.forward_intermediates(images, **options)
     after = model.forward_intermediates(roll_image(images, shift), **options)
-    places = [stage.upright() for stage in model.forward_stages(images)]
-    moved = [stage.upright() for stage in model.forward_stages(roll_image(images, shift))]
+    places = [stage.aligned() for stage in model.forward_stages(images)]
+    moved = [stage.aligned() for stage in model.forward_stages(roll_image(images, shift))]
     for here, there, place, move in zip(before, after, places, moved, strict=True):
         assert (2 * place.offset >= -place.stride).all()
         assert (2 * place.offset < place.stride).all()

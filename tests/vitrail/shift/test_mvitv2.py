@@ -154,8 +154,8 @@ def test_intermediates_are_the_stages():
     stages = model.forward_stages(images)
     assert torch.equal(final, model.forward_features(images))
     last = stages[-1]._replace(tokens=final.mT.unflatten(2, (2, 2)))
-    assert torch.equal(taken[0], stages[-2].upright().tokens)
-    assert torch.equal(taken[1], last.upright().tokens)
+    assert torch.equal(taken[0], stages[-2].aligned().tokens)
+    assert torch.equal(taken[1], last.aligned().tokens)
 
 
 def attention(size, stride_q, stride_kv, **options):

@@ -3,7 +3,7 @@ import torch
 
 from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import (
-    TIE,
+    TIE_RTOL,
     break_ties,
     polyphase_energies,
     roll,
@@ -88,7 +88,9 @@ def test_grids_of_equal_tokens_are_told_apart_by_their_arrangement(case):
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32, torch.float64])
-@pytest.mark.parametrize(("second", "tied"), [(1, True), (1 - TIE / 2, True), (1 - 2 * TIE, False)])
+@pytest.mark.parametrize(
+    ("second", "tied"), [(1, True), (1 - TIE_RTOL / 2, True), (1 - 2 * TIE_RTOL, False)]
+)
 def test_only_equal_scores_are_ordered_by_their_arrangement(second, tied, dtype):
     scores = torch.tensor([[[1, second]]], dtype=torch.float64)
     units = (scores * 2**42 if dtype == torch.int64 else scores).to(dtype)

@@ -343,8 +343,8 @@ def test_intermediates_are_the_stages(family):
     assert torch.equal(final, model.forward_features(images))
     stages = model.forward_stages(images)
     last = stages[2]._replace(tokens=final.permute(0, 3, 1, 2))
-    assert torch.equal(intermediates[0], stages[1].upright().tokens)
-    assert torch.equal(intermediates[1], last.upright().tokens)
+    assert torch.equal(intermediates[0], stages[1].aligned().tokens)
+    assert torch.equal(intermediates[1], last.aligned().tokens)
 
 
 def gradients(model: nn.Module, images: torch.Tensor) -> dict[str, torch.Tensor]:

@@ -22,7 +22,7 @@ from replication.papers.shift.degenerate_phases import WEAK
 from vitrail.extensions.fourier_recentering import strength
 from vitrail.measures.selection_margins import SelectionMargins, selection_margins
 from vitrail.shift.energies import correlation_energies, projection_energies
-from vitrail.shift.polyphase import TIE, fixed_point, full_precision, polyphase_energies
+from vitrail.shift.polyphase import TIE_RTOL, fixed_point, full_precision, polyphase_energies
 from vitrail.shift.selection import (
     PerLayerSelection,
     PerStageSelection,
@@ -54,7 +54,7 @@ def choices(
     Returns:
         for each label ``"<label>/margin/..."`` as `SelectionMargins.summary`, ``"<label>/equal"``
         and ``"<label>/near"``, the number of photographs with a choice whose best two scores are
-        equal, and differ by a part of the largest that is above zero and at most `TIE`; and
+        equal, and differ by a part of the largest that is above zero and at most `TIE_RTOL`; and
         ``photographs`` and ``sha256``.
 
     Raises:
@@ -70,7 +70,7 @@ def choices(
         summary = margins.summary()._asdict()
         values |= {f"{label}/margin/{key}": value for key, value in summary.items()}
         values[f"{label}/equal"] = int((gaps == 0).any(dim=1).sum())
-        values[f"{label}/near"] = int(((gaps > 0) & (gaps <= TIE)).any(dim=1).sum())
+        values[f"{label}/near"] = int(((gaps > 0) & (gaps <= TIE_RTOL)).any(dim=1).sum())
     return {**values, "photographs": len(photos), "sha256": photos.sha256}
 
 

@@ -30,7 +30,7 @@ def models(selection):
 @pytest.mark.parametrize("selection", ["paper", "fast"])
 def test_margins_and_near_ties_are_those_of_the_models_whole_pass(tmp_path, selection, monkeypatch):
     """A tolerance for ties that is large enough makes some of the choices ties."""
-    monkeypatch.setattr("replication.papers.shift.photo_statistics.TIE", 1e-3)
+    monkeypatch.setattr("replication.papers.shift.photo_statistics.TIE_RTOL", 1e-3)
     context = context_of(tmp_path, map(noise, range(20)))
     found = choices(context, models(selection), images=20, batch_size=7)
     (small,) = architectures(models(selection)).values()

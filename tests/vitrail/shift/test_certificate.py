@@ -6,10 +6,10 @@ import torch
 
 import vitrail.models  # noqa: F401
 from replication.images.photos import photo_centre
-from tests.vitrail.shift.test_token_energies import TOKENIZERS, image, tokenizer
+from tests.vitrail.shift.test_energies import TOKENIZERS, image, tokenizer
 from vitrail.measures.selection_margins import selection_margins
 from vitrail.shift import polyphase
-from vitrail.shift.certificate import correlation_error, gamma, margin, places_error
+from vitrail.shift.certificate import correlation_error, gamma_n, margin, places_error
 from vitrail.shift.energies import (
     correlation_energies,
     dense_energies,
@@ -34,12 +34,14 @@ def test_gamma_bounds_a_sum_of_rounded_terms():
     for term in terms.T:
         computed += term
     error = (computed.double() - exact).abs() / exact
-    assert 0 < error.max() <= gamma(63, torch.float32)
+    assert 0 < error.max() <= gamma_n(63, torch.float32)
 
 
-@pytest.mark.parametrize("devices", [polyphase.FLOAT64, ()], ids=["float64", "float32"])
+@pytest.mark.parametrize(
+    "devices", [polyphase.DEVICES_WITH_FLOAT64, ()], ids=["float64", "float32"]
+)
 def test_places_err_by_less_than_their_bound(devices, monkeypatch):
-    monkeypatch.setattr(polyphase, "FLOAT64", devices)
+    monkeypatch.setattr(polyphase, "DEVICES_WITH_FLOAT64", devices)
     energies = torch.rand(4, 16, 24)
     moved = torch.stack([
         tie_break_scores(energies.roll((row, column), (1, 2))).roll((-row, -column), (1, 2))
