@@ -12,12 +12,11 @@ Eq. 21-23).
   direction a. Any function of the tokens that ignores their order will do for F (shift, Claim 1),
   and this is one channel instead of D. A LayerNorm behind the tokeniser removes the mean of the
   channels, so a is orthogonal to it. All later grids of a stage are fixed by one choice at its
-  beginning, by the energy of its tokens. These are rolled so that every grid begins at token (0,
-  0).
+  beginning, by the energy of its tokens. These are rolled so that every grid begins at their first.
 - `FixedSelection`, ``"fixed"``, leaves every grid at the first pixel and token, to see what
   choosing costs.
 
-A-WSA: lay the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
+A-WSA lays the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
 
 The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
 windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor
@@ -29,6 +28,7 @@ on that background; the arrangement of all tokens settles them, see `polyphase`.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, Literal, Self, TypeVar, cast
 
@@ -152,7 +152,7 @@ def _ties(places: Tensor, window: Size) -> Tensor:
     """Return what orders grids of windows of equal scores, ``(B, *window)``.
 
     `places` are numbers that tell where in the arrangement of all tokens each of them is: see
-    `polyphase.arrangement`.
+    `polyphase.tie_break_scores`.
     """
     return components(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
 
@@ -211,6 +211,16 @@ class WindowChoice(nn.Module):
         return torch.stack(margins).amin(dim=0), anchored
 
 
+def size_multiples(strides: Sequence[int], windows: Sequence[Size]) -> Size:
+    """Return the height and width, in pixels, whose multiples the windows of all stages divide.
+
+    Strides are in pixels, windows in tokens: those of each stage.
+    """
+    pixels = [[s * side for side in window] for s, window in zip(strides, windows, strict=True)]
+    rows, columns = zip(*pixels, strict=True)
+    return math.lcm(*rows), math.lcm(*columns)
+
+
 def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size]) -> None:
     """Refuse images that the windows of a stage do not divide.
 
@@ -222,17 +232,13 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
     Raises:
         VitrailError: they do not.
     """
-    if not any(
-        pixels % (stride * side)
-        for stride, window in zip(strides, windows, strict=True)
-        for pixels, side in zip(size, window, strict=True)
-    ):
+    high, wide = size_multiples(strides, windows)
+    if size[0] % high == size[1] % wide == 0:
         return
     rows, columns = (max(sides) for sides in zip(*windows, strict=True))
     raise VitrailError(
         f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-        f"use multiples of {strides[-1] * rows}x{strides[-1] * columns} pixels "
-        f"(stride {strides[-1]} of the last stage, times its window)"
+        f"use multiples of {high}x{wide} pixels"
         + (
             ""
             if size[0] % strides[-1] or size[1] % strides[-1]

@@ -34,7 +34,6 @@ windows fixes the phase of the next merging, and equivariance does not need A-PM
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -63,6 +62,7 @@ from vitrail.shift.selection import (
     Projection,
     require_windows,
     set_class,
+    size_multiples,
     tokens_at,
 )
 
@@ -254,9 +254,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
     def size_multiples(self) -> Size:
         """Height and width, in pixels, whose multiples the windows of all stages divide."""
         windows, strides = self._windows()
-        sides = [[s * side for side in window] for s, window in zip(strides, windows, strict=True)]
-        rows, columns = zip(*sides, strict=True)
-        return math.lcm(*rows), math.lcm(*columns)
+        return size_multiples(strides, windows)
 
     def require_fit(self, size: Size) -> None:
         """Refuse images of `size` pixels, height and width, that the windows do not divide.

@@ -1,8 +1,9 @@
 import pytest
 import torch
 
+from vitrail.errors import VitrailError
 from vitrail.shift.polyphase import roll
-from vitrail.shift.selection import window_energies, window_offset
+from vitrail.shift.selection import require_windows, window_energies, window_offset
 
 
 def tokens(height=12, width=8, batch=3):
@@ -68,3 +69,11 @@ def test_an_object_on_a_uniform_background_decides_where_windows_go(window, side
     for shift in [(1, 0), (2, 1), (7, 5)]:
         moved = window_offset(x.roll((-shift[0], -shift[1]), (1, 2)), window)
         assert ((moved + torch.tensor(shift) - offset) % torch.tensor(window) == 0).all()
+
+
+def test_the_multiples_that_a_refusal_names_are_the_smallest_that_fit():
+    """Windows of stages may differ, as in timm's swin_s3_base_224."""
+    strides, windows = (4, 8, 16, 32), [(7, 7), (7, 7), (14, 14), (7, 7)]
+    with pytest.raises(VitrailError, match="use multiples of 224x224 pixels"):
+        require_windows((200, 224), strides, windows)
+    require_windows((224, 448), strides, windows)
