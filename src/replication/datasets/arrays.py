@@ -78,7 +78,7 @@ def cifar10(folder: Path, split: Split) -> Pictures:
 
 
 def cifar10_10k(folder: Path, split: Split) -> Pictures:
-    """Open the first of CIFAR-10's five training batches, 10,000 images, and all its test images."""
+    """Open the first of CIFAR-10's five training batches (10,000 images) and all test images."""
     name = "data_batch_1" if split == "train" else "test_batch"
     return _cifar([folder / "cifar-10-batches-py" / name], "labels")
 
