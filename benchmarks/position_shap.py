@@ -29,7 +29,7 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset
 from replication.measures.throughput import time_in_turns
 from vitrail.measures.permutable import Permutable
 from vitrail.measures.position_shap.half_batches import draw_folds, position_shap_half_batches
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 from vitrail.provenance import provenance
 
 PASSES = 8  # of plain inference in a round: one is too short beside a sweep to be timed steadily

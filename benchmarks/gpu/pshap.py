@@ -13,7 +13,7 @@ from benchmarks.gpu.families import position
 from benchmarks.gpu.running import Measured, Settings, Step
 from replication.measures.throughput import elapsed
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 
 PERMUTATIONS = 4
 EMBEDDINGS = ("ape", "rope")

@@ -41,7 +41,8 @@ from vitrail.measures.consistency import (
 )
 from vitrail.measures.loading import eval_loader, evaluation_view
 from vitrail.measures.outputs import device_of, logits_of, out_of_memory
-from vitrail.measures.position_shap.sweep import PERMUTATIONS, position_shap
+from vitrail.measures.position_shap.measure import position_shap
+from vitrail.measures.position_shap.sweep import PERMUTATIONS
 from vitrail.octic.group import ELEMENTS
 from vitrail.octic.rotated_accuracy import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance

@@ -26,8 +26,7 @@ from vitrail.errors import VitrailError, first_line, os_errors
 from vitrail.files import sha256
 from vitrail.image_files import UNREAD, is_image, is_turned, read_image, visible_files
 from vitrail.measures.loading import evenly_spread
-from vitrail.measures.outputs import require_classes
-from vitrail.measures.position_shap.shapley import UNKNOWN
+from vitrail.measures.outputs import UNKNOWN, require_classes
 from vitrail.model_names import require_model
 from vitrail.weights_file import OWN, find_weights
 

@@ -98,7 +98,7 @@ def pshap(
         require_device,
     )
     from vitrail.measures.outputs import without_tf32
-    from vitrail.measures.position_shap.sweep import position_shap
+    from vitrail.measures.position_shap.measure import position_shap
 
     without_tf32()
     device = require_device(device)

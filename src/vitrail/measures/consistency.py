@@ -16,14 +16,14 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from math import inf
+from math import inf, nan
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
-from vitrail.measures.outputs import Batches, logits_of, numbered
+from vitrail.measures.outputs import UNKNOWN, Batches, logits_of, numbered, unlabelled
 from vitrail.measures.shifts import (
     circular_shift,
     crop,
@@ -64,7 +64,7 @@ class Condition:
 class Consistency(NamedTuple):
     """How often two shifted views of an image are classified alike, of N images and P pairs."""
 
-    top1: float  # percent of images classified correctly, before any shift
+    top1: float  # percent of labelled images classified correctly before any shift, else NaN
     consistency: float  # percent of pairs with the same prediction
     bitwise: float  # percent of pairs with logits equal in every bit
     max_logit_difference: float  # over all pairs
@@ -82,7 +82,7 @@ class WorstShift(NamedTuple):
 
 def circular_consistency(
     model: nn.Module,
-    batches: Batches,
+    images: Tensor | Batches,
     condition: Condition | None = None,
     *,
     pairs: int = 1,
@@ -93,7 +93,8 @@ def circular_consistency(
 
     Args:
         model: a classifier in evaluation mode.
-        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``, as the network sees them.
+        images: square images ``(n, 3, S, S)``, as the network sees them, or batches of such images
+            with labels ``(B,)``, such as a `DataLoader` yields. Only ``top1`` needs labels.
         condition: what is done to the images, and how far they are shifted.
         pairs: of shifts that are drawn for each image.
         seed: of the draws.
@@ -104,13 +105,13 @@ def circular_consistency(
     """
     conditions = {"": condition or Condition()}
     return circular_consistencies(
-        model, batches, conditions, pairs=pairs, seed=seed, indices=indices
+        model, images, conditions, pairs=pairs, seed=seed, indices=indices
     )[""]
 
 
 def circular_consistencies(
     model: nn.Module,
-    batches: Batches,
+    images: Tensor | Batches,
     conditions: Mapping[str, Condition],
     *,
     pairs: int = 1,
@@ -122,8 +123,9 @@ def circular_consistencies(
     Conditions that erase and flip alike share the view before any shift.
     """
     tallies = {name: _Tally() for name in conditions}
-    for own, images, labels in numbered(batches, model, indices):
-        side = images.shape[-1]
+    batches = unlabelled(images) if isinstance(images, Tensor) else images
+    for own, batch, labels in numbered(batches, model, indices):
+        side = batch.shape[-1]
         shifts = draws(seed, "circular shift", own, pairs, 2, 2)
         patches = draws(seed, "erased patch", own, 3)
         seen: dict[object, tuple[Tensor, Tensor]] = {}  # images, logits
@@ -132,7 +134,7 @@ def circular_consistencies(
             if view not in seen:
                 sides = integers(patches[:, 0], pixels(condition.erase, side))
                 corners = integers(patches[:, 1:], side - sides[:, None])
-                upright = images.flip(-2) if condition.flip else images
+                upright = batch.flip(-2) if condition.flip else batch
                 shown = erase_square(upright, corners, sides)
                 seen[view] = shown, logits_of(model, shown)
             shown, logits = seen[view]
@@ -303,7 +305,8 @@ class _Tally:
     def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
         """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
         correct = int((logits.argmax(dim=1) == labels).sum())
-        self.counts.update(images=len(labels), correct=correct)
+        labelled = int((labels != UNKNOWN).sum())
+        self.counts.update(images=len(labels), labelled=labelled, correct=correct)
         for first, second in zip(views[::2], views[1::2], strict=True):
             same = int((first.argmax(dim=1) == second.argmax(dim=1)).sum())
             bitwise = int((first == second).all(dim=1).sum())
@@ -312,9 +315,9 @@ class _Tally:
 
     def result(self) -> Consistency:
         """Return what was counted in percent."""
-        images, pairs = self.counts["images"], self.counts["pairs"]
+        images, labelled, pairs = (self.counts[name] for name in ("images", "labelled", "pairs"))
         return Consistency(
-            top1=100 * self.counts["correct"] / images,
+            top1=100 * self.counts["correct"] / labelled if labelled else nan,
             consistency=100 * self.counts["same"] / pairs,
             bitwise=100 * self.counts["bitwise"] / pairs,
             max_logit_difference=self.difference,

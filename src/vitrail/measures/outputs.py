@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, count, islice
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,8 @@ from vitrail.errors import VitrailError
 
 Batches = Iterable[tuple[Tensor, Tensor]]
 """Batches of images ``(B, 3, H, W)`` with labels ``(B,)``, such as a `DataLoader` yields."""
+UNKNOWN = -1
+"""The label of an image whose class is not known."""
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -46,15 +49,36 @@ def numbered(
     batch size nor the choice of images changes it. Without `indices` images count from 0.
 
     Raises:
-        VitrailError: there are fewer indices than images.
+        VitrailError: a batch is none of images and labels, or there are fewer indices than images.
     """
     device = device_of(model)
     number = iter(count() if indices is None else indices)
-    for images, labels in batches:
+    for batch in batches:
+        images, labels = require_batch(batch)
         own = list(islice(number, len(images)))
         if len(own) < len(images):
             raise VitrailError("there are fewer indices than images: give one for each image")
         yield own, images.to(device, non_blocking=True), labels
+
+
+def require_batch(batch: Any) -> tuple[Tensor, Tensor]:
+    """Return the images ``(B, 3, H, W)`` and the labels ``(B,)`` of a batch.
+
+    Raises:
+        VitrailError: it consists of something else.
+    """
+    match batch:
+        case (Tensor(ndim=4) as images, Tensor(ndim=1) as labels):
+            return images, labels
+    raise VitrailError(
+        "the data must come in batches of images (B, 3, H, W) with labels (B,): give "
+        "DataLoader(data, batch_size=128) of a data set of (image, label)"
+    )
+
+
+def unlabelled(images: Tensor, batch_size: int = 128) -> Batches:
+    """Split images ``(n, 3, H, W)`` into batches, all with the label `UNKNOWN`."""
+    return [(batch, torch.full((len(batch),), UNKNOWN)) for batch in images.split(batch_size)]
 
 
 def without_tf32() -> None:

@@ -19,7 +19,7 @@ from vitrail.commands.audit_parts import KEPT, PARTS
 from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 from vitrail.variance import resolution_accuracy as sizes
 from vitrail.variance.rescaling import rescale_pos_embed
 from vitrail.variance.resolution_accuracy import CALIBRATIONS

@@ -11,9 +11,9 @@ from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
 from vitrail.commands.inputs import Folder
+from vitrail.measures.outputs import UNKNOWN
 from vitrail.measures.permutable import permutable
-from vitrail.measures.position_shap.shapley import UNKNOWN
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 
 MODEL = "test_vit"
 

@@ -1,12 +1,15 @@
 """Consistency of any classifier of timm's on any images, without a recipe or a dataset."""
 
+import math
+
 import pytest
 import timm
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-import vitrail.models  # noqa: F401
+import vitrail.models
+from vitrail.errors import VitrailError
 from vitrail.measures.consistency import (
     Condition,
     circular_consistencies,
@@ -96,3 +99,37 @@ def test_top1_is_that_of_the_images_before_any_shift(vit):
 def test_a_standard_shift_is_a_seventh_of_the_side():
     """shift, Sec. 5.2: 32 of 224 pixels."""
     assert [standard_shift(side) for side in (224, 256, 64, 8)] == [32, 36, 9, 1]
+
+
+def test_images_alone_have_the_consistency_of_their_batches_and_no_accuracy(vit):
+    batches = loader()
+    alone = circular_consistency(vit, batches.dataset.tensors[0], pairs=3)
+    labelled = circular_consistency(vit, batches, pairs=3)
+    assert math.isnan(alone.top1)
+    assert alone.consistency == labelled.consistency < 100
+    assert (alone.images, alone.pairs) == (30, 3)
+
+
+@pytest.mark.parametrize(
+    "measure", [circular_consistency, worst_shift, vitrail.accuracy_under_turns]
+)
+def test_data_that_comes_in_no_batches_is_refused(vit, measure):
+    images, labels = loader().dataset.tensors
+    for data in (
+        loader().dataset,
+        [images],
+        [{"pixel_values": images, "labels": labels}],
+        DataLoader(loader().dataset, batch_size=None),
+    ):
+        with pytest.raises(VitrailError, match="batches of images"):
+            measure(vit, data)
+
+
+def test_accuracy_under_turns_is_that_of_images_turned_at_random(vit):
+    found = vitrail.accuracy_under_turns(vit, loader())
+    assert len(found.right) == len(found.right_rotated) == 30
+    symmetric = vitrail.GroupAverage(vit, lambda logits: logits.mean(dim=0)).eval()
+    turned = vitrail.accuracy_under_turns(symmetric, loader())
+    assert turned.rotated_top1 == turned.top1
+    assert turned.equal.all()
+    assert not found.equal.all()

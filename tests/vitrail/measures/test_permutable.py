@@ -8,7 +8,7 @@ import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import PermutablePositions, permutable
 from vitrail.measures.position_shap.half_batches import draw_folds, position_shap_half_batches
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 
 SMALL = {"img_size": 32, "patch_size": 8, "embed_dim": 24, "num_heads": 2, "num_classes": 5}
 ADDITIVE = {

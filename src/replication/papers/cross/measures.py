@@ -21,7 +21,8 @@ from replication.measures.validation_split import validation
 from vitrail.errors import REFUSED, VitrailError, sentence
 from vitrail.measures.consistency import CROP_PCT, crop_consistency, standard_shift
 from vitrail.measures.loading import evaluation_view
-from vitrail.measures.position_shap.sweep import default_permutations, position_shap
+from vitrail.measures.position_shap.measure import position_shap
+from vitrail.measures.position_shap.sweep import default_permutations
 from vitrail.octic.group import ELEMENTS
 from vitrail.octic.rotated_accuracy import eight_views
 from vitrail.variance.rescaling import patch_positions

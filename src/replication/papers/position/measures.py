@@ -30,9 +30,9 @@ from replication.papers.position.permutation_bias import bias_of_few
 from vitrail.errors import VitrailError
 from vitrail.measures.loading import eval_loader, evenly_spread
 from vitrail.measures.permutable import Permutable, permutable
-from vitrail.measures.position_shap.half_batches import position_shap_half_batches
+from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.shapley import PositionShap
-from vitrail.measures.position_shap.sweep import default_permutations, position_shap
+from vitrail.measures.position_shap.sweep import default_permutations
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.seeding import derive
@@ -74,11 +74,12 @@ def paired_bias(trained: Trained, batch_size: int = 32, images: int | None = Non
         ``p_shap``, the mean over correctly classified samples, None if there is none.
 
     Raises:
-        VitrailError: as `position_shap_half_batches`, or the model's positions cannot be permuted.
+        VitrailError: as `position_shap`, or the model's positions cannot be permuted.
     """
-    result = position_shap_half_batches(
+    result = position_shap(
         trained.model,
         transformed(trained, validation(trained, images)),
+        estimator="half-batches",
         batch_size=batch_size,
         seed=trained.seed,
     )
@@ -274,7 +275,11 @@ def estimator_spread(
         }
         | {
             f"paired {batch}": partial(
-                position_shap_half_batches, trained.model, samples, batch_size=batch
+                position_shap,
+                trained.model,
+                samples,
+                estimator="half-batches",
+                batch_size=batch,
             )
             for batch in paired_batches
         }

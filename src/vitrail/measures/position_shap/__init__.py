@@ -1,4 +1,5 @@
 """Position-SHAP (position, Sec. 3): `shapley` states it.
 
-`sweep` and `paired` estimate it, ours and the authors' way; `kernel` is Kernel SHAP in general.
+`measure` has the one call, `sweep` and `half_batches` our estimator and the authors'; `kernel` is
+Kernel SHAP of any number of features.
 """

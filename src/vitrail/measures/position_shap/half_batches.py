@@ -80,8 +80,8 @@ def position_shap_half_batches(
 
     Source: position, App. A, Eq. 7-8, whose minimum is `shapley`.
 
-    `model` and `samples` are those of `position_shap`. `folds` say what is explained with which
-    background; by default `draw_folds` draws them with `batch_size` and `seed`.
+    `model` and `samples` are those of `position_shap_sweep`. `folds` say what is explained with
+    which background; by default `draw_folds` draws them with `batch_size` and `seed`.
 
     Raises:
         VitrailError: there are fewer than two samples, the folds do not explain each of them once,

@@ -10,9 +10,9 @@ and P have the values
     v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
     v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)
 
-The logits come from `position_shap` (ours: all other samples are the background), which hands them
-to `coalitions`, or from `position_shap_half_batches` (the paper's half batches, App. E). The rest
-is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8), P-SHAP of a sample
+The logits come from `position_shap_sweep` (ours: all other samples are the background), which hands
+them to `coalitions`, or from `position_shap_half_batches` (the paper's half batches, App. E). The
+rest is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8), P-SHAP of a sample
 (`position_share`: Eq. 5), and that of a model, the mean over the samples that it classifies
 correctly (`PositionShap.mean`). Ours is the correction for few permutations (`debias`), the
 interval of the mean (`estimate`), from the derivative of the mean by the samples' weights, and the
@@ -28,9 +28,8 @@ import torch
 from torch import Tensor
 
 from vitrail.errors import VitrailError
+from vitrail.measures.outputs import UNKNOWN
 
-UNKNOWN = -1
-"""The label of a sample whose predicted class is explained in the place of its true one."""
 QUANTILE = 1.959964
 """The 97.5 % quantile of the standard normal distribution."""
 

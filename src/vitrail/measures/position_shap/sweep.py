@@ -33,7 +33,7 @@ def default_permutations(samples: int) -> int:
     return PERMUTATIONS[samples > MANY]
 
 
-def position_shap(
+def position_shap_sweep(
     model: nn.Module,
     samples: Dataset[Any],
     *,

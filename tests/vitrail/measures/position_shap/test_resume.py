@@ -4,7 +4,7 @@ from torch.utils.data import TensorDataset
 
 from tests.vitrail.measures.position_shap.models import Tokens, assert_same, samples
 from vitrail.errors import VitrailError
-from vitrail.measures.position_shap.sweep import position_shap
+from vitrail.measures.position_shap.measure import position_shap
 
 
 class Dying(Tokens):

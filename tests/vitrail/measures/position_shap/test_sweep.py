@@ -15,14 +15,14 @@ from tests.vitrail.measures.position_shap.models import (
     samples,
 )
 from vitrail.errors import VitrailError
+from vitrail.measures.outputs import UNKNOWN
 from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.half_batches import draw_folds, position_shap_half_batches
-from vitrail.measures.position_shap.shapley import UNKNOWN
+from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.sweep import (
     default_permutations,
     draw_order,
     draw_permutations,
-    position_shap,
 )
 
 
