@@ -5,15 +5,16 @@ With the octic group, of features ``(8, B, 196, c)`` and of images::
     from vitrail.octic.group import ELEMENTS, act, transform
 
     act = partial(act, grid=(14, 14))
-    equivariance_error(OcticLinear(768, 768), Group(ELEMENTS, act, act), features)
-    equivariance_error(OcticPatchEmbed(), Group(ELEMENTS, transform, act), images)
-    equivariance_error(model, Group(ELEMENTS, transform), images)  # is it invariant?
+    equivariance_error(OcticLinear(768, 768), features, Group(ELEMENTS, act, act))
+    equivariance_error(OcticPatchEmbed(), images, Group(ELEMENTS, transform, act))
+    equivariance_error(model, images, Group(ELEMENTS, transform)).within  # is it invariant?
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from math import inf
 from typing import Any, NamedTuple
 
 import torch
@@ -41,19 +42,41 @@ class Group(NamedTuple):
     on_output: Callable[[Tensor, Any], Tensor] = unchanged
 
 
-@torch.inference_mode()
-def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
-    """Return the largest entry of ``|f(g x) - g f(x)|`` for the elements g of a group.
+TOLERANCES = {
+    torch.float64: 1e-10,
+    torch.float32: 1e-4,
+    torch.float16: 1e-2,
+    torch.bfloat16: 5e-2,
+}
+"""Relative errors up to which a module counts as equivariant, by the precision of its output."""
 
-    Source: octic, Eq. 7-8.
+
+class EquivarianceError(NamedTuple):
+    """How far a module f is from commuting with a group, over all elements g and all entries."""
+
+    absolute: float  # the largest |f(g x) - g f(x)|
+    relative: float  # the same, over the largest |f(x)|
+    tolerance: float  # of `TOLERANCES`, by the precision of f(x)
+
+    @property
+    def within(self) -> bool:
+        """Whether the relative error is within the tolerance; no where it is NaN."""
+        return self.relative <= self.tolerance
+
+
+@torch.inference_mode()
+def equivariance_error(module: nn.Module, x: Tensor, group: Group) -> EquivarianceError:
+    """Measure by how much ``f(g x)`` and ``g f(x)`` differ for the elements g of a group.
+
+    Source: octic, Eq. 7-8; shift, Eq. 3.
 
     Args:
         module: f, of one tensor to one tensor; it is run in evaluation mode, and left as it was.
-        group: the elements and their actions.
         x: what the module takes.
+        group: the elements and their actions.
 
     Returns:
-        about 1e-14 times the largest output for an equivariant f in float64, 1e-6 in float32.
+        of an equivariant f a relative error of about 1e-14 in float64, 1e-6 in float32.
 
     Raises:
         VitrailError: there are no elements, or the shapes of f(g x) and g f(x) differ.
@@ -71,7 +94,14 @@ def equivariance_error(module: nn.Module, group: Group, x: Tensor) -> float:
                     f"moved output is {tuple(expected.shape)}; give the group's on_output"
                 )
             errors.append((found - expected).abs().max())
-    return torch.stack(errors).max().item()  # NaN where one is
+    absolute, largest = torch.stack(errors).max().item(), y.abs().max().item()  # NaN where one is
+    relative = absolute / largest if largest else (inf if absolute else absolute)
+    return EquivarianceError(absolute, relative, TOLERANCES[y.abs().dtype])
+
+
+def largest_error(module: nn.Module, group: Group, x: Tensor) -> float:
+    """Return the absolute `equivariance_error` alone."""
+    return equivariance_error(module, x, group).absolute
 
 
 @contextmanager

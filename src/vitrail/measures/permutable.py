@@ -21,7 +21,7 @@ from timm.models.vision_transformer import VisionTransformer
 from timm.models.vision_transformer_relpos import VisionTransformerRelPos
 from torch import Tensor, nn
 
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, did_you_mean
 
 SETS_OF_PATCHES = (VisionTransformer, Eva, VisionTransformerRelPos, Beit)
 """timm's models that see patches as a set, but for position embeddings, after `patch_embed`."""
@@ -69,8 +69,10 @@ class PermutablePositions(nn.Module):
         else:
             raise VitrailError(
                 f"the positions of {type(model).__name__} cannot be permuted: give one of timm's "
-                "ViT, EVA, BEiT, relative-position or NaFlex models, an octic or flip model, or a "
-                "model with 'positions' whose forward takes a permutation"
+                "ViT, EVA, BEiT, relative-position or NaFlex models, an octic or flip model, a "
+                "model with 'positions' whose forward takes a permutation, or permutable(model, "
+                "table=NAME) with the name of its table of positions, such as "
+                "'vit.embeddings.position_embeddings'"
             )
         rotary = getattr(model, "rope", None) is not None
         of_table = isinstance(model, VisionTransformer | Eva) and not rotary
@@ -100,16 +102,66 @@ class PermutablePositions(nn.Module):
         elif isinstance(self.model.pos_embed, nn.Module):
             module, rows = self.model.pos_embed, permutation
         else:
-            table = self.model.pos_embed
-            replaced = {} if table is None else {"pos_embed": table[0][permutation]}
-            logits: Tensor = torch.func.functional_call(self.model, replaced, (images,))
-            return logits
+            if self.model.pos_embed is None:
+                return self.model(images)
+            return _with_rows(self.model, "pos_embed", permutation, images)
         hook = module.register_forward_hook(lambda _module, _args, tokens: _gather(tokens, rows))
         try:
             logits = self.model(images)
         finally:
             hook.remove()
         return logits
+
+
+class PermutableTable(nn.Module):
+    """A Vision Transformer with a table of positions of any name as a `Permutable`.
+
+    All rows of the table permute, those of class tokens included. The logits are what the model
+    returns, or the `logits` of it, as Hugging Face's models return them. The parameters of `model`
+    are shared, and its mode is taken over.
+
+    Args:
+        model: a classifier of images ``(B, 3, H, W)`` that adds the table to its tokens.
+        table: the name of the parameter ``(1, N, C)``, as in ``model.named_parameters()``.
+
+    Raises:
+        VitrailError: there is no such parameter, or it has another shape.
+    """
+
+    def __init__(self, model: nn.Module, table: str):
+        super().__init__()
+        self.model, self.table = model, table
+        self.training = model.training
+        shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
+        if table not in shapes:
+            raise VitrailError(
+                f"{type(model).__name__} has no parameter '{table}'{did_you_mean(table, shapes)}"
+            )
+        shape = shapes[table]
+        if len(shape) != 3 or shape[0] != 1:
+            raise VitrailError(
+                f"the table '{table}' of {type(model).__name__} has shape {shape} instead of "
+                "(1, positions, channels), so its rows cannot be permuted for each image: name a "
+                "table that is added to the tokens as it is"
+            )
+        self.positions: int = shape[1]
+
+    def forward(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
+        """Classify; see `Permutable`."""
+        if permutation is None:
+            output = self.model(images)
+        else:
+            output = _with_rows(self.model, self.table, permutation, images)
+        return cast(Tensor, output if isinstance(output, Tensor) else output.logits)
+
+
+def _with_rows(model: nn.Module, table: str, permutation: Tensor, images: Tensor) -> Any:
+    """Run a model whose `table` ``(1, N, C)`` has its rows permuted, by ``(B, N)`` for each image.
+
+    The table is replaced by one of each image, ``(B, N, C)``.
+    """
+    rows = model.get_parameter(table)[0][permutation]
+    return torch.func.functional_call(model, {table: rows}, (images,))
 
 
 def _has_table_of_planes(model: Any) -> bool:
@@ -136,12 +188,23 @@ def _gather(x: Tensor, rows: Tensor) -> Tensor:
     return _gather(x.flatten(2).mT, rows).mT.reshape(x.shape)
 
 
-def permutable(model: nn.Module) -> Permutable:
-    """Return the model itself if its forward takes a permutation, else `PermutablePositions` of it.
+def permutable(model: nn.Module, table: str | None = None) -> Permutable:
+    """Return a Vision Transformer as a `Permutable`: itself if its forward takes a permutation.
+
+    A model of Hugging Face's, or any other that adds a table of positions to its tokens::
+
+        permutable(model, table="vit.embeddings.position_embeddings")
+
+    Args:
+        model: a classifier in evaluation mode, of timm, of this library or with a `table`.
+        table: the name of the parameter ``(1, N, C)`` with a row for each position. None: the model
+            is of a family of `PermutablePositions`.
 
     Raises:
-        VitrailError: its positions cannot be permuted.
+        VitrailError: its positions cannot be permuted, or as `PermutableTable`.
     """
+    if table is not None:
+        return PermutableTable(model, table)
     takes = hasattr(model, "positions") and "permutation" in signature(model.forward).parameters
     permuting: Any = model if takes else PermutablePositions(model)
     return permuting

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from vitrail.measures.equivariance import Group, equivariance_error
+from vitrail.measures.equivariance import Group
+from vitrail.measures.equivariance import largest_error as equivariance_error
 from vitrail.octic.group import ELEMENTS, isotypic, transform
 from vitrail.octic.layers import channels_of_plane
 

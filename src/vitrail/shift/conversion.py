@@ -20,7 +20,8 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 
 from vitrail.errors import VitrailError
-from vitrail.measures.equivariance import Group, equivariance_error
+from vitrail.measures.equivariance import Group
+from vitrail.measures.equivariance import largest_error as equivariance_error
 from vitrail.shift.adaptive_cvt import AdaptiveCvT
 from vitrail.shift.adaptive_mvitv2 import AdaptiveMultiScaleVit
 from vitrail.shift.cvt import CvT

@@ -28,6 +28,7 @@ distillation, registers) stay as they are: their number does not depend on the i
 from __future__ import annotations
 
 import copy
+from functools import partial
 from typing import Any, Literal, cast, get_args
 
 import torch
@@ -46,17 +47,23 @@ Size = tuple[int, int]
 PRINTED_AT = (224, 448)
 
 
-def iid_scale(old: Size, new: Size, mode: Mode = "bicubic", *, always: bool = False) -> float:
+def iid_scale(
+    old_size: Size,
+    new_size: Size,
+    interpolation: Mode = "bicubic",
+    *,
+    also_at_train_size: bool = False,
+) -> float:
     """Return the paper's 1 / sqrt(k): k of 2D if both axes grow, of 1D if one does, 1 if none.
 
-    Source: variance, Sec. "Variance Shift Due to Upsampling". `old` are the table's rows and
-    columns, `new` those after interpolation. With `always` it is the 2D constant even where no axis
-    grows, as in Table 3 at 224 pixels.
+    Source: variance, Sec. "Variance Shift Due to Upsampling". `old_size` are the table's rows and
+    columns, `new_size` those after interpolation. With `also_at_train_size` it is the 2D constant
+    even where no axis grows, as in Table 3 at 224 pixels.
     """
-    growing = sum(n > o for o, n in zip(old, new, strict=True))
-    if always and not growing:
+    growing = sum(new > old for old, new in zip(old_size, new_size, strict=True))
+    if also_at_train_size and not growing:
         growing = 2
-    return float(axis_variance_ratio(*PRINTED_AT, mode) ** (-growing / 2))
+    return float(axis_variance_ratio(*PRINTED_AT, interpolation) ** (-growing / 2))
 
 
 def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
@@ -71,50 +78,52 @@ def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
 
 def rescaled_table(
     pos_embed: Tensor,
-    old: Size,
-    new: Size,
-    mode: Mode = "bicubic",
+    old_size: Size,
+    new_size: Size,
+    interpolation: Mode = "bicubic",
     *,
     antialias: bool = True,
     calibration: Calibration = "none",
-    always: bool = False,
+    also_at_train_size: bool = False,
     scale: float | None = None,
 ) -> Tensor:
     """Interpolate a table of position embeddings and calibrate its variance: UP(P) / sqrt(k).
 
     Args:
-        pos_embed: ``(1, prefix + old rows * old columns, C)``.
-        old: rows and columns of its grid.
-        new: rows and columns wanted.
-        mode: of interpolation.
+        pos_embed: ``(1, prefix + old rows * old columns, C)``; what comes before the grid are rows
+            of prefix tokens.
+        old_size: rows and columns of its grid.
+        new_size: rows and columns wanted.
+        interpolation: "nearest", "bilinear" or "bicubic".
         antialias: as in timm, whose default is True; the paper's constants are those without.
         calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
             whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
             this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
-        always: with ``iid``, use the 2D constant even if the size does not change.
-        scale: a factor to use instead of a calibration.
+        also_at_train_size: with ``iid``, use the 2D constant even if the size does not change.
+        scale: a factor to multiply UP(P) by, instead of a calibration.
 
     Returns:
         ``(1, prefix + new rows * new columns, C)``, of the table's own precision.
 
     Raises:
-        VitrailError: there is no such calibration or mode.
+        VitrailError: there is no such calibration or interpolation.
     """
-    prefix = pos_embed.shape[1] - old[0] * old[1]
+    prefix = pos_embed.shape[1] - old_size[0] * old_size[1]
     # In float32 at least: low precision neither interpolates nor sums well.
     grid = pos_embed[:, prefix:].to(torch.promote_types(pos_embed.dtype, torch.float32))
     resized = grid
-    if old != new:
-        planes = grid.reshape(1, *old, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
-        resized = upsample(planes, new, mode, antialias).flatten(2).transpose(1, 2)  # UP(P)
+    if old_size != new_size:
+        planes = grid.reshape(1, *old_size, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
+        planes = upsample(planes, new_size, interpolation, antialias)  # UP(P)
+        resized = planes.flatten(2).transpose(1, 2)
     require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:
         factor = scale
     elif calibration == "iid":
-        factor = iid_scale(old, new, mode, always=always)
+        factor = iid_scale(old_size, new_size, interpolation, also_at_train_size=also_at_train_size)
     elif calibration == "exact":
-        factor = float(variance_ratio(old, new, mode, antialias) ** -0.5)
+        factor = float(variance_ratio(old_size, new_size, interpolation, antialias) ** -0.5)
     elif calibration == "empirical":
         factor = empirical_scale(grid, resized)
     # UP(P) / sqrt(k), the factor of ``iid`` being 1 / sqrt(k)
@@ -124,11 +133,18 @@ def rescaled_table(
 @torch.no_grad()
 def rescale_pos_embed(
     model: nn.Module,
-    image_size: int | Size,
-    mode: Mode = "bicubic",
-    **options: Any,
+    img_size: int | Size,
+    interpolation: Mode = "bicubic",
+    *,
+    antialias: bool = True,
+    calibration: Calibration = "none",
+    also_at_train_size: bool = False,
+    scale: float | None = None,
 ) -> nn.Module:
     """Return `model` for another image size, with its position embedding calibrated.
+
+    Source: variance, Sec. "Rescaling Positional Embedding"; the paper's method is
+    ``antialias=False, calibration="iid"``. By default the result equals timm's own resampling.
 
     `model` itself is not changed. The result shares its weights, all but the table, so it costs
     hardly any memory; further calls start from the original table and do not add up.
@@ -137,29 +153,47 @@ def rescale_pos_embed(
         model: a Vision Transformer of timm, of a fixed or a dynamic image size, or NaFlex with a
             learned table; or an octic or flip model: interpolation commutes with its group, so the
             rescaled table is symmetric again and is kept as free weights.
-        image_size: pixels of the test image, (height, width) or both at once.
-        mode: of interpolation.
-        **options: `antialias`, `calibration` and the others of `rescaled_table`; by default the
-            result equals timm's own resampling.
+        img_size: pixels of the test image, (height, width) or both at once.
+        interpolation: "nearest", "bilinear" or "bicubic".
+        antialias: as in timm, whose default is True; the paper's constants are those without.
+        calibration: "none" is UP(P), the common practice; "iid" is the paper's UP(P) / sqrt(k),
+            whose k is that of 224 -> 448 pixels without antialiasing; "exact" has the k of this
+            very resize; "empirical" gives UP(P) the variance of P. The last two are ours.
+        also_at_train_size: with "iid", use the 2D constant even if the size does not change.
+        scale: a factor to multiply UP(P) by, instead of a calibration.
+
+    Rows of prefix tokens (class, distillation, registers) stay as they are: timm's
+    `num_prefix_tokens` follows from the table and the model's own grid.
 
     Raises:
-        VitrailError: the model adds no table of absolute position embeddings to its patches, or
-            `image_size` is not a multiple of its patch size, or not of those that the model takes.
+        VitrailError: there is no such calibration or interpolation, the model adds no table of
+            absolute position embeddings to its patches, or `img_size` is not a multiple of its
+            patch size, or not of those that the model takes.
     """
-    size: Size = to_2tuple(image_size)
-    pos_embed, old = _absolute_table(model)
+    size: Size = to_2tuple(img_size)
+    pos_embed, old_size = _absolute_table(model)
+    calibrated = partial(
+        rescaled_table,
+        pos_embed,
+        old_size,
+        interpolation=interpolation,
+        antialias=antialias,
+        calibration=calibration,
+        also_at_train_size=also_at_train_size,
+        scale=scale,
+    )
     _check_divisible(size, _patches(model).patch_size)
     resized = sharing_weights(model)
     new: Size
     if isinstance(model, NaFlexVit):  # of any image size
         new = _patches(model).dynamic_feat_size(size)
-        planes = rescaled_table(pos_embed, old, new, mode, **options).unflatten(1, new)
+        planes = calibrated(new).unflatten(1, new)
         resized.embeds.pos_embed = nn.Parameter(planes, requires_grad=pos_embed.requires_grad)
         resized.embeds.pos_embed_grid_size = new
         return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
     new = _patches(resized).grid_size  # where a stem makes the patches, it decides how many
-    table = rescaled_table(pos_embed, old, new, mode, **options)
+    table = calibrated(new)
     if isinstance(resized.pos_embed, nn.Module):
         cast(Any, resized.pos_embed).set_table(table)
     else:
@@ -176,17 +210,17 @@ def adds_table(model: nn.Module) -> bool:
 
 
 @torch.no_grad()
-def at_image_size(model: nn.Module, image_size: int | Size) -> nn.Module:
+def at_image_size(model: nn.Module, img_size: int | Size) -> nn.Module:
     """Return `model` for another image size by its own `set_input_size`, sharing its weights.
 
     So are models tested that tell positions by rotations or biases alone: these are computed for
     the new grid, and there is no table to interpolate.
 
     Raises:
-        VitrailError: the model has no `set_input_size`, or `image_size` is not a multiple of its
+        VitrailError: the model has no `set_input_size`, or `img_size` is not a multiple of its
             patch size.
     """
-    size: Size = to_2tuple(image_size)
+    size: Size = to_2tuple(img_size)
     if not hasattr(model, "set_input_size"):
         raise VitrailError(
             f"a {type(model).__name__} cannot change its image size: give one of timm's ViT or EVA "
@@ -240,11 +274,11 @@ def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
     )
 
 
-def _check_divisible(image_size: Size, patch_size: Size) -> None:
-    for pixels, patch in zip(image_size, patch_size, strict=True):
+def _check_divisible(img_size: Size, patch_size: Size) -> None:
+    for pixels, patch in zip(img_size, patch_size, strict=True):
         if pixels < patch or pixels % patch:
             below = max(pixels // patch, 1) * patch
             raise VitrailError(
-                f"image_size {pixels} is not a multiple of the patch size {patch}; "
+                f"img_size {pixels} is not a multiple of the patch size {patch}; "
                 f"use {below} or {below + patch}"
             )

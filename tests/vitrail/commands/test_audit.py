@@ -249,7 +249,7 @@ def test_a_model_that_takes_one_size_says_so(audited, small):
     small("test_vit", side=160)
     done = audited("--size", 161)
     assert done.code == 0
-    assert "Test sizes: not measured, as image_size 161 is not a multiple" in done.out
+    assert "Test sizes: not measured, as img_size 161 is not a multiple" in done.out
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])

@@ -1,3 +1,5 @@
+from types import SimpleNamespace
+
 import pytest
 import timm
 import torch
@@ -234,3 +236,79 @@ def test_a_model_with_positions_of_another_kind_is_refused():
     other.positions = 4  # and a forward without any permutation
     with pytest.raises(VitrailError, match="positions of Linear cannot be permuted"):
         permutable(other)
+
+
+class Embeddings(nn.Module):
+    """The attributes and the computation of `ViTEmbeddings` of Hugging Face's transformers."""
+
+    def __init__(self):
+        super().__init__()
+        self.cls_token = nn.Parameter(torch.randn(1, 1, 24))
+        self.position_embeddings = nn.Parameter(torch.randn(1, 17, 24))
+        self.patch_embeddings = nn.Conv2d(3, 24, 8, 8)
+
+    def forward(self, pixel_values):
+        tokens = self.patch_embeddings(pixel_values).flatten(2).transpose(1, 2)
+        tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
+        return tokens + self.position_embeddings
+
+
+class ForImageClassification(nn.Module):
+    """`ViTForImageClassification`, which returns an object with `logits`, of one layer."""
+
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.vit = nn.Module()
+        self.vit.embeddings = Embeddings()
+        self.vit.layer = nn.TransformerEncoderLayer(24, 2, 48, dropout=0, batch_first=True)
+        self.classifier = nn.Linear(24, 5)
+        self.eval()
+
+    def forward(self, pixel_values=None, labels=None):
+        tokens = self.vit.layer(self.vit.embeddings(pixel_values))
+        return SimpleNamespace(loss=None, logits=self.classifier(tokens[:, 0]))
+
+
+TABLE = "vit.embeddings.position_embeddings"
+
+
+def test_a_named_table_permutes_as_an_image_at_a_time_with_its_rows_in_that_order():
+    model, images = ForImageClassification(), torch.randn(4, 3, 32, 32)
+    draws = torch.stack([torch.randperm(17) for _ in images])
+    permuting = permutable(model, table=TABLE)
+    table = model.vit.embeddings.position_embeddings
+    before = table.detach().clone()
+    with torch.inference_mode():
+        found = permuting(images, draws)
+        unpermuted = permuting(images)
+        expected = []
+        for image, draw in zip(images, draws, strict=True):
+            table.data = before[:, draw]
+            expected.append(model(image[None]).logits)
+            table.data = before
+    torch.testing.assert_close(found, torch.cat(expected))
+    assert (found - unpermuted).abs().max() > 1e-2
+    assert permuting.positions == 17
+    assert torch.equal(table, before)
+
+
+def test_p_shap_of_a_named_table_is_zero_where_all_positions_are_the_same():
+    images = torch.randn(9, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+    model = ForImageClassification()
+    assert position_shap(permutable(model, table=TABLE), images).mean > 0.01
+    with torch.no_grad():
+        model.vit.embeddings.position_embeddings.copy_(torch.randn(24))
+    assert position_shap(permutable(model, table=TABLE), images).mean == 0
+
+
+@pytest.mark.parametrize(
+    ("table", "problem"),
+    [
+        ("vit.embeddings.position_embedings", f"did you mean '{TABLE}'"),
+        ("classifier.weight", r"has shape \(5, 24\) instead of"),
+    ],
+)
+def test_a_table_that_cannot_be_permuted_is_refused(table, problem):
+    with pytest.raises(VitrailError, match=problem):
+        permutable(ForImageClassification(), table=table)

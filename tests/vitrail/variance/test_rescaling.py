@@ -97,7 +97,9 @@ def test_iid_multiplies_by_the_printed_constant_of_the_axes_that_grow(mode, two_
     assert iid_scale((14, 14), (14, 28), mode) == pytest.approx(one_axis, abs=5e-5)
     assert iid_scale((14, 14), (7, 28), mode) == pytest.approx(one_axis, abs=5e-5)
     assert iid_scale((14, 14), (14, 14), mode) == 1
-    assert iid_scale((14, 14), (14, 14), mode, always=True) == pytest.approx(two_axes, abs=5e-5)
+    assert iid_scale((14, 14), (14, 14), mode, also_at_train_size=True) == pytest.approx(
+        two_axes, abs=5e-5
+    )
 
 
 def test_iid_is_the_uncalibrated_table_times_the_constant():
@@ -137,7 +139,7 @@ def test_empirical_and_iid_are_the_identity_at_the_training_size():
     for calibration in ("empirical", "iid"):
         same = rescale_pos_embed(model, 32, calibration=calibration)
         assert torch.equal(same.pos_embed, model.pos_embed)
-    always = rescale_pos_embed(model, 32, calibration="iid", always=True)
+    always = rescale_pos_embed(model, 32, calibration="iid", also_at_train_size=True)
     torch.testing.assert_close(patch_positions(always), 1.1707977 * patch_positions(model))
 
 
@@ -172,7 +174,7 @@ def test_double_precision_stays_double():
 @pytest.mark.parametrize("new", [(28, 28), (54, 14), (40, 19)])
 def test_exact_restores_the_variance_of_white_noise_at_any_size(mode, new, antialias):
     noise = torch.randn(1, 196, 3000, generator=torch.Generator().manual_seed(0))
-    options = {"mode": mode, "antialias": antialias, "calibration": "exact"}
+    options = {"interpolation": mode, "antialias": antialias, "calibration": "exact"}
     assert rescaled_table(noise, (14, 14), new, **options).var().item() == pytest.approx(
         1, abs=0.01
     )
@@ -301,7 +303,7 @@ def test_an_unknown_calibration_or_mode_gets_a_suggestion():
     with pytest.raises(VitrailError, match="'emprical' is unknown; did you mean 'empirical'"):
         rescale_pos_embed(vit(), 56, calibration="emprical")
     with pytest.raises(VitrailError, match="'bicubik' is unknown; did you mean 'bicubic'"):
-        rescale_pos_embed(vit(), 56, mode="bicubik")
+        rescale_pos_embed(vit(), 56, interpolation="bicubik")
 
 
 @pytest.mark.parametrize("name", ["rope_mixed_224", "rope_224", "dinov3"])
@@ -321,7 +323,7 @@ def test_a_model_of_rotations_at_another_size_is_that_built_for_it_and_shares_it
 
 def test_sizes_that_no_patch_divides_and_models_of_one_size_are_refused():
     rotated = timm.create_model("vit_small_patch16_rope_224", **SMALL)
-    with pytest.raises(VitrailError, match="image_size 60 is not a multiple of the patch size 8"):
+    with pytest.raises(VitrailError, match="img_size 60 is not a multiple of the patch size 8"):
         at_image_size(rotated, 60)
     with pytest.raises(VitrailError, match="a ResNet cannot change its image size"):
         at_image_size(timm.create_model("resnet10t"), 56)
@@ -350,3 +352,17 @@ def test_the_stem_of_a_hybrid_decides_how_many_positions_there_are(size):
     assert torch.equal(rescale_pos_embed(model, size)(images), expected(images))
     rescaled = rescale_pos_embed(model, size, calibration="iid")
     assert rescaled(images).shape == (2, 5)
+
+
+def test_each_option_of_a_model_is_that_of_its_table():
+    model = vit()
+    table = model.pos_embed.detach()
+    for options in (
+        {"interpolation": "bilinear", "antialias": False, "calibration": "exact"},
+        {"calibration": "empirical"},
+        {"scale": 0.5},
+    ):
+        expected = rescaled_table(table, (4, 4), (7, 7), **options)
+        assert torch.equal(rescale_pos_embed(model, 56, **options).pos_embed, expected)
+    with pytest.raises(TypeError, match=r"rescale_pos_embed.*'calib'"):
+        rescale_pos_embed(model, 56, calib="iid")

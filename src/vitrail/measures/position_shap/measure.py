@@ -81,8 +81,9 @@ def position_shap(
                     f"{name} is {value}, which the estimator 'half-batches' does not take: leave "
                     f"{name} out, or use the estimator 'sweep'"
                 )
-        own = {} if batch_size is None else {"batch_size": batch_size}
-        return position_shap_half_batches(model, samples, seed=seed, **own)
+        return position_shap_half_batches(
+            model, samples, batch_size=32 if batch_size is None else batch_size, seed=seed
+        )
     if isinstance(data, DataLoader):
         batch_size = data.batch_size if batch_size is None else batch_size
         workers = data.num_workers if workers is None else workers
