@@ -8,6 +8,7 @@ import os
 import re
 import shlex
 import shutil
+import socket
 import subprocess
 import sys
 
@@ -23,35 +24,131 @@ from replication.report.forest import LOOKS
 from replication.training.weights import save_weights
 from tests.conftest import ROOT, catalog_of
 
-CHECKS = {
-    "make_shift_equivariant": (
-        "assert conversion.invariance_error(model, torch.randn(1, 3, 224, 224)) < 1e-4"
+RECIPES = {
+    "make_shift_equivariant(model, selection": (
+        "error = equivariance_error(model, images, random_shifts(images, shifts=2, seed=1))\n"
+        "assert error.within\n"
+        "assert all(weight.grad is not None for weight in model.parameters())"
     ),
+    "GroupAverage": (
+        "assert error.within\n"
+        "assert not equivariance_error(plain, torch.rand(1, 3, 224, 224),"
+        " Group(ELEMENTS, transform)).within"
+    ),
+    "features_only=True": (
+        "assert [tuple(each.shape) for each in maps] =="
+        " [(1, 96 * 2**n, 56 // 2**n, 112 // 2**n) for n in range(4)]"
+    ),
+    "position_shap(model, DataLoader": (
+        "low, high = result.interval\n"
+        "assert 0 <= low <= result.mean <= high <= 1\n"
+        "assert len(result.samples) == 8"
+    ),
+    "transformers": (
+        "assert position_shap(model, torch.rand(4, 3, 224, 224)).mean > 0\n"
+        "assert model.positions == 197"
+    ),
+    "rescale_pos_embed": (
+        "from vitrail.variance.rescaling import patch_positions\n"
+        "usual = rescale_pos_embed(model, 448, antialias=False)\n"
+        "ratio = patch_positions(larger).var() / patch_positions(usual).var()\n"
+        "assert abs(ratio - 1 / 0.7295) < 1e-3\n"  # Table 2: k of 2D, bicubic
+        "assert logits.shape == (1, 1000)"
+    ),
+    "torch.export.save": (
+        "images = torch.rand(3, 3, 224, 224)\n"
+        "torch.testing.assert_close(again(images), model(images))"
+    ),
+    "torch.compile": (
+        "assert logits.shape == (2, 1000)\n"
+        "with torch.inference_mode():\n"
+        "    turned = torch.rand(1, 3, 224, 224, device=device)\n"
+        "    torch.testing.assert_close(model(turned), model(turned.rot90(1, (2, 3))))"
+    ),
+    "torch.autocast": (
+        "assert loss.isfinite()\n"
+        "assert all(weight.grad is not None for weight in model.parameters())"
+    ),
+    "DistributedDataParallel": (
+        "assert all(weight.grad is not None for weight in model.parameters())"
+    ),
+    "save_for_hf": (
+        "import torch\n"
+        "images = torch.rand(2, 3, 224, 224)\n"
+        "assert torch.equal(again(images), model(images))\n"
+        "assert torch.equal(again(images.roll((3, 5), (2, 3))), model(images))"
+    ),
+    "circular_consistency(model, images)": (
+        "assert 0 <= circular_consistency(model, images, pairs=2).consistency <= 100\n"
+        "assert len(accuracy_under_turns(model, loader).right) == 8"
+    ),
+}
+"""What a recipe of docs/library.md is told by, and what holds after it has run."""
+
+CHECKS = {
     "UPerNet": (
         "assert logits.shape == (1, 150, 224, 448)\n"
         "assert logits.std() > 1e-3\n"
         "torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))"
     ),
+    "octic_h8_vit": "assert change < 1e-5 * model(image).abs().max()",
+}
+"""The same of the rest of that page, but for what needs more than torch and timm."""
+
+OF_EXTENSIONS = {
     "harmonic_swin": (
         "with torch.inference_mode():\n"
         "    logits = model(image)\n"
         "    torch.testing.assert_close(model(shifted), logits, rtol=0, atol=1e-3)\n"
         "assert logits.std() > 0.1"
     ),
-    "octic_d8_vit": "assert change < 1e-5 * model(image).abs().max()",
-    "GroupAverage": "assert change < 1e-5 * model(image).abs().max()",
-    "circular_consistency": (
-        "assert 0 <= position_shap(model, data).mean <= 1\n"
-        "assert circular_consistency(model, DataLoader(data, 4)).images == 8"
-    ),
-    "rescale_pos_embed": "assert larger.pos_embed.shape == (1, 34 * 34 + 1, 768)",
 }
+"""The same of docs/extensions.md."""
+
+HUGGING_FACE = """
+import sys, types
+import torch
+
+
+class Embeddings(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.patch_embeddings = torch.nn.Conv2d(3, 8, 16, 16)
+        self.cls_token = torch.nn.Parameter(torch.randn(1, 1, 8))
+        self.position_embeddings = torch.nn.Parameter(torch.randn(1, 197, 8))
+
+    def forward(self, pixel_values):
+        tokens = self.patch_embeddings(pixel_values).flatten(2).mT
+        tokens = torch.cat([self.cls_token.expand(len(tokens), -1, -1), tokens], dim=1)
+        return tokens + self.position_embeddings
+
+
+class ViTForImageClassification(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.vit = torch.nn.Module()
+        self.vit.embeddings = Embeddings()
+        self.classifier = torch.nn.Linear(8, 3)
+
+    @classmethod
+    def from_pretrained(cls, name):
+        return cls()
+
+    def forward(self, pixel_values):
+        tokens = self.vit.embeddings(pixel_values).tanh().mean(dim=1)
+        return types.SimpleNamespace(logits=self.classifier(tokens))
+
+
+sys.modules["transformers"] = types.ModuleType("transformers")
+sys.modules["transformers"].ViTForImageClassification = ViTForImageClassification
+"""
+"""The attributes of a model of transformers, which is no dependency."""
 
 OF_EXTRAS = [
-    *("typer", "rich", "pydantic", "filelock", "scipy", "sklearn", "pandas", "matplotlib"),
+    *("typer", "rich", "pydantic", "scipy", "sklearn", "pandas", "matplotlib"),
     *("seaborn", "snakemake", "mmcv", "mmengine", "mmseg", "cv2"),
 ]
-"""What the extras install, as it is imported; yaml comes with timm."""
+"""What the extras install, as it is imported; yaml comes with timm, filelock with torch."""
 
 PAGES = [
     "README.md",
@@ -79,14 +176,45 @@ def run(code, folder):
     return done.stdout
 
 
-def test_the_snippets_of_methods_run_with_torch_and_timm_alone(root):
-    """As written, but for the weights, which would have to be fetched; in one process for all."""
+def as_run(snippet):
+    """A snippet as written, but for weights that would be fetched, and for what takes minutes."""
+    fetched = re.compile(r"(?<!local-dir:my-swin\", )pretrained=True")
+    return fetched.sub("pretrained=False", snippet).replace(
+        "torch.compile(model,", 'torch.compile(model, backend="eager",'
+    )
+
+
+def checked(found, checks):
+    """Code that runs the snippets, each with its check behind it and with names of its own."""
     code = f"import sys\nfor name in {OF_EXTRAS}: sys.modules[name] = None\n"
-    for what, check in CHECKS.items():
-        (snippet,) = [snippet for snippet in snippets(root) if what in snippet]
-        checked = f"{snippet}\n{check}".replace("pretrained=True", "pretrained=False")
-        code += f"exec(compile({checked!r}, {what!r}, 'exec'), {{}})\n"
-    run(code, root)
+    for what, check in checks.items():
+        (snippet,) = [snippet for snippet in found if what in snippet]
+        code += f"exec(compile({as_run(snippet) + check!r}, {what!r}, 'exec'), {{}})\n"
+    return code
+
+
+@pytest.mark.slow
+def test_the_recipes_run_with_torch_and_timm_alone(root, tmp_path, monkeypatch):
+    """In one process for all, and of the data-parallel one in one process instead of four."""
+    for name, value in (("MASTER_ADDR", "localhost"), ("RANK", "0"), ("WORLD_SIZE", "1")):
+        monkeypatch.setenv(name, value)
+    with socket.socket() as free:
+        free.bind(("localhost", 0))
+        monkeypatch.setenv("MASTER_PORT", str(free.getsockname()[1]))
+    run(HUGGING_FACE + checked(snippets(root), RECIPES), tmp_path)
+
+
+def test_the_other_snippets_of_methods_run_with_torch_and_timm_alone(root, tmp_path):
+    run(checked(snippets(root), CHECKS), tmp_path)
+    run(checked(snippets(root, "docs/extensions.md"), OF_EXTENSIONS), tmp_path)
+
+
+def test_a_recipe_has_at_most_ten_lines_of_code(root):
+    text = (root / "docs/library.md").read_text().split("## Recipes\n")[1].split("\n## ")[0]
+    recipes = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
+    assert len(recipes) == len(RECIPES)
+    longest = max(len([line for line in recipe.splitlines() if line]) for recipe in recipes)
+    assert longest <= 10
 
 
 @pytest.mark.slow
@@ -151,7 +279,8 @@ def test_a_published_table_becomes_latex_with_its_rows_and_columns_in_order(root
 
 
 def test_every_snippet_is_checked(root):
-    assert len(snippets(root)) == len(CHECKS) + 2
+    assert len(snippets(root)) == len(RECIPES) + len(CHECKS) + 2
+    assert len(snippets(root, "docs/extensions.md")) == len(OF_EXTENSIONS)
 
 
 def test_the_readme_shows_snippets_of_the_librarys_page(root):
