@@ -14,6 +14,8 @@ Measures of a model:
 - `equivariance_error`: how far a module is from commuting with a group;
 - `permutable`: a model whose positions `position_shap` can permute.
 
+All raise `VitrailError` on bad input, with one sentence that says what to do.
+
 Importing this package imports nothing heavy. Each of these names is imported when it is first used:
 the catalogue must load without torch, and the models without pydantic or Snakemake.
 """
