@@ -7,7 +7,7 @@ trained to name the corner, the other the colour of the square.
 import torch
 from torch.nn.functional import cross_entropy
 
-from vitrail.measures.position_shap.measure import position_shap
+from vitrail import position_shap
 from vitrail.position.vit import PositionViT
 
 

@@ -8,7 +8,7 @@ import timm
 import torch
 from torch.nn.functional import interpolate
 
-from vitrail.shift.conversion import make_shift_equivariant
+from vitrail import make_shift_equivariant
 
 torch.manual_seed(0)
 swin = timm.create_model("swin_tiny_patch4_window7_224").eval()
