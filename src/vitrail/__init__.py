@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from vitrail.measures.permutable import permutable as permutable
     from vitrail.measures.position_shap.measure import position_shap as position_shap
     from vitrail.octic.group_averaging import GroupAverage as GroupAverage
-    from vitrail.octic.rotated_accuracy import rotated_accuracy
+    from vitrail.octic.turns import accuracy_under_turns as accuracy_under_turns
     from vitrail.shift.conversion import make_shift_equivariant as make_shift_equivariant
     from vitrail.shift.upernet import UPerNet as UPerNet
     from vitrail.variance.rescaling import rescale_pos_embed as rescale_pos_embed
-
-    accuracy_under_turns = rotated_accuracy
 
 __version__ = "0.1.0"
 
@@ -43,7 +41,7 @@ _PUBLIC = {
     "GroupAverage": "vitrail.octic.group_averaging:GroupAverage",
     "UPerNet": "vitrail.shift.upernet:UPerNet",
     "VitrailError": "vitrail.errors:VitrailError",
-    "accuracy_under_turns": "vitrail.octic.rotated_accuracy:rotated_accuracy",
+    "accuracy_under_turns": "vitrail.octic.turns:accuracy_under_turns",
     "circular_consistency": "vitrail.measures.consistency:circular_consistency",
     "equivariance_error": "vitrail.measures.equivariance:equivariance_error",
     "make_shift_equivariant": "vitrail.shift.conversion:make_shift_equivariant",

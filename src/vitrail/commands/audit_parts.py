@@ -44,7 +44,7 @@ from vitrail.measures.outputs import device_of, logits_of, out_of_memory
 from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.sweep import PERMUTATIONS
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.rotated_accuracy import EQUAL_RTOL, eight_views
+from vitrail.octic.turns import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
 from vitrail.variance.resolution_accuracy import right_at_size
 

@@ -11,7 +11,7 @@ multiplications. The features stay in that basis, one plane of channels for each
 - `invariants`: invariants of such features (octic, App. D), and a check of a model's invariance;
 - `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
 - `group_averaging`: a plain ViT made invariant by eight forward passes, to compare with them;
-- `rotated_accuracy`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
+- `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
   4.1);
 - `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
 - `checkpoint`: to and from the published weights.

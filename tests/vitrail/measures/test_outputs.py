@@ -14,7 +14,7 @@ from vitrail.measures.consistency import (
 )
 from vitrail.measures.outputs import numbered, out_of_memory
 from vitrail.octic.group_averaging import GroupAverage, most_confident_view
-from vitrail.octic.rotated_accuracy import eight_views, rotated_accuracy
+from vitrail.octic.turns import accuracy_under_turns, eight_views
 from vitrail.variance.resolution_accuracy import right_at_size
 
 SIDE = 8
@@ -47,7 +47,7 @@ MEASURES = {
     "worst shift": lambda m: worst_shift(m, batches(), 2),
     "crops": lambda m: crop_consistency(m, batches(), 2),
     "views": lambda m: eight_views(m, batches()),
-    "turns": lambda m: rotated_accuracy(m, batches()),
+    "turns": lambda m: accuracy_under_turns(m, batches()),
     "most confident view": lambda m: accuracy(GroupAverage(m, most_confident_view), batches()),
     "larger": lambda m: right_at_size(m, batches(2 * SIDE), 2 * SIDE, SIDE),
 }

@@ -24,7 +24,7 @@ from vitrail.measures.loading import evaluation_view
 from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.sweep import default_permutations
 from vitrail.octic.group import ELEMENTS
-from vitrail.octic.rotated_accuracy import eight_views
+from vitrail.octic.turns import eight_views
 from vitrail.variance.rescaling import patch_positions
 from vitrail.variance.resolution_accuracy import CALIBRATIONS, NO_TABLE, right_at_size
 

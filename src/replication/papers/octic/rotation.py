@@ -9,9 +9,9 @@ from replication.context import Trained, Values, passes
 from replication.measures.flops import flops_of_trained
 from replication.measures.packed_scores import BY_IMAGE, pack
 from replication.measures.validation_split import validation
-from vitrail.octic import rotated_accuracy as library
 from vitrail.octic.group import ELEMENTS
 from vitrail.octic.group_averaging import WAYS, GroupAverage
+from vitrail.octic.turns import accuracy_under_turns
 
 
 @passes(2)
@@ -26,11 +26,11 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
         points, ``equal`` (percent of images whose logits stay within
-        `vitrail.octic.rotated_accuracy.EQUAL_RTOL`; a quarter is not turned at all),
+        `vitrail.octic.turns.EQUAL_RTOL`; a quarter is not turned at all),
         ``max_logit_difference`` and ``images``; ``top1`` and ``change`` also by image.
     """
     indices, _, batches = validation(trained, None, batch_size, images)
-    found = library.rotated_accuracy(trained.model, batches, seed=trained.seed, indices=indices)
+    found = accuracy_under_turns(trained.model, batches, seed=trained.seed, indices=indices)
     right, right_turned = found.right, found.right_rotated
     total = len(right)
     top1, top5 = 100 * right.sum(dim=0) / total

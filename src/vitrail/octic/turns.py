@@ -43,7 +43,7 @@ class Views(NamedTuple):
     equal: Tensor  # (N,): whether all logits of all views stay within `EQUAL_RTOL`
 
 
-def rotated_accuracy(
+def accuracy_under_turns(
     model: nn.Module, batches: Batches, *, seed: int = 0, indices: Iterable[int] | None = None
 ) -> RotatedAccuracy:
     """Turn every image by a random multiple of 90 degrees (octic, Table 2, "OOD Rot.").

@@ -6,8 +6,8 @@ from torch import nn
 
 import vitrail.models  # noqa: F401
 from vitrail.octic.group import ELEMENTS, transform
-from vitrail.octic.rotated_accuracy import eight_views, quarter_turns, turned
-from vitrail.octic.rotated_accuracy import rotated_accuracy as of_model
+from vitrail.octic.turns import accuracy_under_turns as of_model
+from vitrail.octic.turns import eight_views, quarter_turns, turned
 
 
 class Corner(nn.Module):
