@@ -56,9 +56,8 @@ def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:
         raise AttributeError(f"module 'vitrail' has no attribute '{name}'")
     module, _, attribute = _PUBLIC[name].partition(":")
-    found = globals()[name] = getattr(import_module(module), attribute)
-    return found
+    return getattr(import_module(module), attribute)
 
 
 def __dir__() -> list[str]:
-    return sorted(globals().keys() | _PUBLIC.keys())
+    return sorted([*_PUBLIC, "__version__"])
