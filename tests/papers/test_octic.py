@@ -361,7 +361,9 @@ def test_families_of_scale_small_differ_by_their_model_alone_on_each_dataset(sma
         for family in ("h2", "i8", "h8", "d8"):
             for width in ("", "-equal_width"):
                 recipe = small.run(f"{family}-l{images}{width}").recipe
-                assert recipe.model_copy(update={"model": plain.model}) == plain
+                rate = recipe.optimizer.model_copy(update={"lr": plain.optimizer.lr})  # searched
+                own = {"model": plain.model, "optimizer": rate}
+                assert recipe.model_copy(update=own) == plain
                 args, other = recipe.model.args, plain.model.args
                 assert args["init_std"] == pytest.approx(
                     0.02 * math.sqrt(1024 / args["embed_dim"]), rel=1e-3
