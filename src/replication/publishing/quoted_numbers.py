@@ -1,4 +1,4 @@
-"""Numbers in documents that are computed from published results.
+"""Numbers and verdicts in documents that are computed from published results.
 
 A document quotes a cell by a comment behind the number, which Markdown does not show:
 
@@ -8,8 +8,16 @@ The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) ove
 artifacts: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over
 seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of
 its cells have a verdict, such as "outside" (`replication.claims.comparison`). The number in front
-of it is kept at its decimals. Cells are those of the default scale (`configs/default.yaml`); a
-comment may name another one, as in ``<!-- later: shift_fractional[row, column] -->``.
+of it is kept at its decimals.
+
+``claim.FIELD["octic/h8-l-accuracy"]`` is about a judged claim (``claims.csv``): ``left``,
+``right``, ``effect`` (left less right), ``half_width`` of its 95 % interval, ``printed_effect`` or
+``seeds``. Behind a word, ``<!-- claim.status["octic/h8-l-accuracy"] -->`` keeps that word its
+verdict. ``claims["octic", "empirical", "held"]`` is how many claims of a paper and a kind have a
+verdict, those about the same numbers counted once.
+
+Results are those of the default scale (`configs/default.yaml`); a comment may name another one, as
+in ``<!-- small: shift_photographs[row, column] -->``.
 """
 
 from __future__ import annotations
@@ -25,11 +33,15 @@ from typing import Any, get_args
 import pandas as pd
 
 from replication.claims.comparison import Verdict, read_cells
+from replication.claims.judge import STATUSES
+from replication.config.claims import KINDS
 from replication.records.specs import parse_target
+from replication.report.results import count_evidence
 from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(
-    r"(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
+    r"(?:(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
+    rf"|(?P<verdict>{'|'.join(STATUSES)}))"
     r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
     re.DOTALL,
 )
@@ -41,6 +53,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 FIELDS = {"std": "std", "paper": "paper_value"}
+CLAIM_FIELDS = ("left", "right", "half_width", "printed_effect", "seeds")
 VERDICTS = get_args(Verdict)
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "abs": abs,
@@ -58,13 +71,16 @@ def refreshed(
     `scales` are the names by which comments call the scale; None are comments that name none.
 
     Raises:
-        VitrailError: a comment names a cell that there is not, or is no arithmetic over cells.
+        VitrailError: a comment names a cell or claim that there is not, or is no arithmetic.
     """
 
     def rewritten(quote: re.Match[str]) -> str:
         if quote["scale"] not in scales:
             return quote[0]
-        value = _evaluate(quote["expression"], results, where)
+        if quote["verdict"]:
+            value = _evaluate(quote["expression"], results, where, _status)
+            return value + quote[0].removeprefix(quote["verdict"])
+        value = float(_evaluate(quote["expression"], results, where, _value))
         separator = "," if "," in quote["number"] else ""
         text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
         if text.startswith("-"):
@@ -76,9 +92,11 @@ def refreshed(
     return QUOTE.sub(rewritten, text)
 
 
-def _evaluate(expression: str, results: Path, where: str) -> float:
+def _evaluate(
+    expression: str, results: Path, where: str, of: Callable[[ast.AST, Path], Any]
+) -> Any:
     try:
-        return float(_value(ast.parse(" ".join(expression.split()), mode="eval").body, results))
+        return of(ast.parse(" ".join(expression.split()), mode="eval").body, results)
     except (SyntaxError, TypeError, ValueError, ArithmeticError, LookupError) as error:
         raise VitrailError(f"{where}: the comment '{expression}' says no number: {error}") from None
     except VitrailError as error:
@@ -97,11 +115,63 @@ def _value(node: ast.AST, results: Path) -> float:
             return FUNCTIONS[name](*(_value(argument, results) for argument in arguments))
         case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
             return _cell(target, "measured", place, results)
+        case ast.Subscript(ast.Attribute(ast.Name("claim"), field), ast.Constant(str(claim))):
+            return _of_claim(claim, field, results)
+        case ast.Subscript(ast.Name("claims"), ast.Tuple([_, _, _] as place)):
+            return _claims_counted([ast.literal_eval(part) for part in place], results)
         case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):
             return _count(target, verdict, results)
         case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
             return _cell(target, FIELDS[field], place, results)
-    raise TypeError("it is no arithmetic over cells such as shift_table1[row, column]")
+    raise TypeError(
+        "it is no arithmetic over cells such as shift_table1[row, column] or claim.left[name]"
+    )
+
+
+def _status(node: ast.AST, results: Path) -> str:
+    match node:
+        case ast.Subscript(ast.Attribute(ast.Name("claim"), "status"), ast.Constant(str(claim))):
+            return str(_claim(claim, results)["status"])
+    raise TypeError('a verdict is quoted by claim.status["paper/claim"]')
+
+
+def _of_claim(name: str, field: str, results: Path) -> float:
+    claim = _claim(name, results)
+    if field == "effect":
+        return float(claim["left"] - claim["right"])
+    if field not in CLAIM_FIELDS:
+        raise VitrailError(
+            f"a claim has no '{field}'{did_you_mean(field, ('effect', *CLAIM_FIELDS))}"
+        )
+    return float(claim[field])
+
+
+def _claim(name: str, results: Path) -> pd.Series:
+    claims = _claims(results)
+    names = claims["paper"] + "/" + claims["id"]
+    if name not in (known := [*names]):
+        raise VitrailError(f"there is no claim '{name}'{did_you_mean(name, known)}")
+    return claims.iloc[known.index(name)]
+
+
+def _claims_counted(place: Sequence[str], results: Path) -> int:
+    claims, (paper, kind, status) = _claims(results), place
+    named = (
+        ("paper", paper, {*claims["paper"]}),
+        ("kind", kind, KINDS),
+        ("verdict", status, STATUSES),
+    )
+    for what, word, known in named:
+        if word not in known:
+            raise VitrailError(f"there is no {what} '{word}'{did_you_mean(word, known)}")
+    return count_evidence(claims[claims["paper"] == paper])[kind][status]
+
+
+def _claims(results: Path) -> pd.DataFrame:
+    path = results / "claims.csv"
+    if not path.is_file():
+        raise VitrailError(f"there is no {path}")
+    return pd.read_csv(path)
 
 
 def _count(target: str, verdict: str, results: Path) -> int:

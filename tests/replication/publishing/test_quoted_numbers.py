@@ -24,11 +24,24 @@ def results(tmp_path):
     ]
     (tmp_path / "shift").mkdir()
     pd.DataFrame(cells, columns=COLUMNS).to_csv(tmp_path / "shift" / "table1.csv", index=False)
+    swin = {"paper": "shift", "id": "swin", "kind": "empirical", "status": "held", "seeds": 3}
+    swin |= {"left": 82.25, "right": 80.0, "half_width": 1.5, "printed_effect": 3.5}
+    claims = [
+        swin | {"evidence": "a"},
+        swin | {"id": "same-numbers", "status": "undecided", "evidence": "a"},
+        swin | {"id": "other", "evidence": "b"},
+        swin | {"id": "exact", "kind": "exact", "evidence": "c"},
+        swin | {"paper": "octic", "evidence": "d"},
+    ]
+    pd.DataFrame(claims).to_csv(tmp_path / "claims.csv", index=False)
     return tmp_path
 
 
 SWIN, A_SWIN = 'shift_table1["Swin", "C / Acc."]', 'shift_table1["A-Swin", "C / Acc."]'
 
+CLAIM = 'claim.{}["shift/swin"]'
+STATUS = CLAIM.format("status")
+HELD = 'claims["shift", "empirical", "held"]'  # one more is on numbers of an undecided one
 OUTSIDE, NOT_RUN = 'shift_table1.count["outside"]', 'shift_table1.count["not_run"]'
 
 
@@ -45,6 +58,12 @@ OUTSIDE, NOT_RUN = 'shift_table1.count["outside"]', 'shift_table1.count["not_run
         ("1.0<!-- mean(2, 4) / 2 -->", "1.5<!-- mean(2, 4) / 2 -->"),
         (f"9<!-- {OUTSIDE} -->", f"1<!-- {OUTSIDE} -->"),
         (f"9<!-- {OUTSIDE} + {NOT_RUN} -->", f"3<!-- {OUTSIDE} + {NOT_RUN} -->"),
+        (f"+9.0<!-- {CLAIM.format('effect')} -->", f"+2.2<!-- {CLAIM.format('effect')} -->"),
+        (f"9.0<!-- {CLAIM.format('half_width')} -->", f"1.5<!-- {CLAIM.format('half_width')} -->"),
+        (f"9 %<!-- {CLAIM.format('left')} -->", f"82 %<!-- {CLAIM.format('left')} -->"),
+        (f"contrary<!-- {STATUS} -->", f"held<!-- {STATUS} -->"),
+        (f"not tested<!-- {STATUS} -->", f"held<!-- {STATUS} -->"),
+        (f"9<!-- {HELD} -->", f"1<!-- {HELD} -->"),
         ("5<!-- a remark --> and 6 <!-- todo -->", None),
     ],
 )
@@ -74,6 +93,11 @@ def test_a_paper_may_be_called_as_another_begins(results):
         ('shitf_table1["Swin", "C / Acc."]', "no results of the paper of 'shitf_table1'"),
         ("shift_table1[row, column]", "says no number"),
         ("mean()", "says no number"),
+        ('claim.left["shift/swim"]', "no claim 'shift/swim'; did you mean 'shift/swin'"),
+        ('claim.lift["shift/swin"]', "no 'lift'; did you mean 'left'"),
+        ('claim.status["shift/swin"]', "no 'status'"),
+        ('claims["shift", "empirical", "hold"]', "no verdict 'hold'; did you mean 'held'"),
+        ('claims["shift", "empiric", "held"]', "no kind 'empiric'"),
     ],
 )
 def test_a_comment_that_names_no_number_is_refused_with_its_document(results, comment, said):
