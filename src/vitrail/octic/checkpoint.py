@@ -50,6 +50,8 @@ class _Published(NamedTuple):
 def load_published(model: nn.Module, state: Mapping[str, Any]) -> None:
     """Give an `OcticVisionTransformer` with ``norm="published"`` the weights of a published one.
 
+    `timm.create_model` makes such a model by a name with the tag "authors".
+
     What DINOv2 calls D8 is an I8 of octic blocks. `state` is a state dict of DeiT III or DINOv2, or
     a training's file that has it under "model", "state_dict" or, with a backbone, "teacher".
 
@@ -59,7 +61,10 @@ def load_published(model: nn.Module, state: Mapping[str, Any]) -> None:
     weights = list(_published(model))
     norms = [module for module in model.modules() if isinstance(module, OcticLayerNorm)]
     if any(norm.convention != "published" for norm in norms):
-        raise VitrailError("published weights need the published norm; give norm: published")
+        raise VitrailError(
+            "published weights need the published norm; create the model by its name with the tag "
+            "'authors', as octic_h8_vit_large_patch16_224.authors, or give it norm 'published'"
+        )
     left = {_deit(name): value for name, value in _state_dict(state).items()}
     for name in filter(_FROZEN.fullmatch, list(left)):
         frozen, generator = left.pop(name), _GENERATORS.get(name.rpartition(".")[2])

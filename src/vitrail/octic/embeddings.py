@@ -1,9 +1,9 @@
 """Patches and positions: how an image becomes octic features (octic, Sec. 3.3.1).
 
-A grid of numbers that transforms like an irrep is determined by its top-left quarter. Turn and
-mirror that quarter by the eight elements of the group, multiply each copy by the element's matrix
+A grid of numbers that transforms like an irrep is determined by its top-left quadrant. Turn and
+mirror that quadrant by the eight elements of the group, multiply each copy by the element's matrix
 of the irrep, and add the copies: they fill the whole square. Filters of patches and position
-encodings are such grids, so their weights are quarters.
+encodings are such grids, so their weights are quadrants.
 
 `Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`).
 """
@@ -24,47 +24,47 @@ from vitrail.octic.group import from_channels, to_channels
 from vitrail.octic.layers import channels_of_plane, pad_to_a1
 
 TOKEN_STD = 8 * 0.02
-"""Of the CLS token, as published: an A1 plane alone carries what all channels would."""
+"""Standard deviation of the CLS token, as published: only A1, one of eight planes, is not zero."""
 
-# Of A1, A2, B1, B2: the factors of a quarter turn and of a mirroring.
+# The factors by which a quarter turn and a mirroring multiply A1, A2, B1, B2.
 _TURN = (1, 1, -1, -1)
 _MIRROR = (1, -1, 1, -1)
 
 
-def unfold_quadrants(quarters: Tensor) -> Tensor:
-    """Unfold square grids that transform like the irreps from one free quarter each.
+def unfold_quadrants(quadrants: Tensor) -> Tensor:
+    """Unfold square grids that transform like the irreps from one free quadrant each.
 
-    The group's eight images of the top-left quarter fill the square. A plane of A1 to B2 has a
-    quarter of its own, the two rows of a copy of E share one.
+    The group's eight images of the top-left quadrant fill the square. A plane of A1 to B2 has a
+    quadrant of its own, the two rows of a copy of E share one.
 
     Args:
-        quarters: ``(6, ..., q, q)`` of A1, A2, B1, B2 and E's two copies.
+        quadrants: ``(6, ..., q, q)`` of A1, A2, B1, B2 and E's two copies.
 
     Returns:
         ``(8, ..., 2q, 2q)``: plane i is what the group turns into its isotypic matrix's row i.
     """
-    lines = map(_unfold_line, quarters[:4], _TURN, _MIRROR)
-    pairs = [row for quarter in quarters[4:] for row in _unfold_pair(quarter)]
+    lines = map(_unfold_line, quadrants[:4], _TURN, _MIRROR)
+    pairs = [row for quadrant in quadrants[4:] for row in _unfold_pair(quadrant)]
     return torch.stack([*lines, *pairs])
 
 
-def _unfold_line(quarter: Tensor, turn: int, mirror: int) -> Tensor:
-    turned = [quarter.rot90(k, (-2, -1)) for k in range(4)]
+def _unfold_line(quadrant: Tensor, turn: int, mirror: int) -> Tensor:
+    turned = [quadrant.rot90(k, (-2, -1)) for k in range(4)]
     left = torch.cat([turned[0], turn * turned[1]], dim=-2)
     right = torch.cat([turn * turned[3], turned[2]], dim=-2)
     grid = torch.cat([left, right], dim=-1)
     return grid + mirror * grid.flip(-1)
 
 
-def fold_quarters(planes: Tensor) -> Tensor:
-    """Return quarters ``(6, ..., q, q)`` that `unfold_quadrants` makes ``(8, ..., 2q, 2q)`` of."""
+def fold_quadrants(planes: Tensor) -> Tensor:
+    """Return quadrants ``(6, ..., q, q)`` that `unfold_quadrants` makes ``(8, ..., 2q, 2q)`` of."""
     side = planes.shape[-1] // 2
     corners = planes[..., :side, :side]
     return torch.cat([corners[:4] / 2, corners[4::2]])
 
 
-def _unfold_pair(quarter: Tensor) -> tuple[Tensor, Tensor]:
-    left = torch.cat([quarter, quarter.flip(-2)], dim=-2)
+def _unfold_pair(quadrant: Tensor) -> tuple[Tensor, Tensor]:
+    left = torch.cat([quadrant, quadrant.flip(-2)], dim=-2)
     row = torch.cat([left, -left.flip(-1)], dim=-1)
     return row, row.rot90(1, (-2, -1))
 
@@ -129,7 +129,7 @@ class SteerablePatchEmbed(nn.Module):
 class OcticPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
-    Its initial weights are those of a convolution by one quarter: `weight` is
+    Its initial weights are those of a convolution by one quadrant: `weight` is
     ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies, `bias` ``(c)`` of A1.
 
     Raises:
@@ -144,7 +144,7 @@ class OcticPatchEmbed(SteerablePatchEmbed):
 
     def filters(self) -> Tensor:
         """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
-        # Each whole filter has the l2 norm of its quarter.
+        # Each whole filter has the l2 norm of its quadrant.
         lines, pairs = math.sqrt(2) / 4 * self.weight[:4], self.weight[4:] / 2
         return unfold_quadrants(torch.cat([lines, pairs]))
 
@@ -237,16 +237,20 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
     """
 
     unfold = staticmethod(unfold_quadrants)
-    fold = staticmethod(fold_quarters)
+    fold = staticmethod(fold_quadrants)
 
     def __init__(self, grid: int, dim: int) -> None:
         super().__init__(grid, (6, channels_of_plane(dim), grid // 2, grid // 2))
 
 
-def require_even(grid: tuple[int, int]) -> None:
-    """Raise a VitrailError if a grid of tokens has a middle row or column."""
+def require_even(grid: tuple[int, int], patch_size: int | None = None) -> None:
+    """Raise a VitrailError if a grid of tokens has a middle row or column.
+
+    The message names the side that images need if the `patch_size` is given.
+    """
     if grid[0] % 2 or grid[1] % 2:
         raise VitrailError(
             f"a grid of {grid[0]} x {grid[1]} patches has an odd side; "
-            "give images whose sides are multiples of twice the patch_size (32 for patches of 16)"
+            "give images whose sides are multiples of "
+            + (f"{2 * patch_size} pixels" if patch_size else "twice the patch_size")
         )

@@ -1,9 +1,9 @@
 """The octic block as models run it: the layers of `layers`, so that they are fast.
 
 `torch.compile` makes one kernel of what lies between two products of matrices, if these take their
-factors as they are. So a compiled block keeps its features as `Irreps`, in which one product serves
-the four lines and one serves E, without copies between them. Under eager torch the block is that of
-`layers`, but for the GELU on a GPU: one Triton kernel (`kernels`).
+factors as they are. So a compiled block keeps its features as an `IrrepPair`, in which one product
+serves the four lines and one serves E, without copies between them. Under eager torch the block is
+that of `layers`, except for the GELU on a GPU: one Triton kernel (`kernels`).
 
 Weights and results are those of `layers`, except for rounding. A compiled block does not call its
 modules, so it runs no hooks on them; a module of another type it calls with features
@@ -38,7 +38,7 @@ from vitrail.octic.layers import (
 TRITON = importlib.util.find_spec("triton") is not None
 
 
-class Irreps(NamedTuple):
+class IrrepPair(NamedTuple):
     """Octic features irrep by irrep.
 
     Attributes:
@@ -50,7 +50,7 @@ class Irreps(NamedTuple):
     pairs: Tensor
 
     @classmethod
-    def of(cls, x: Tensor) -> Irreps:
+    def of(cls, x: Tensor) -> IrrepPair:
         """View features ``(8, B, N, c)`` irrep by irrep."""
         return cls(x[:4], x[4:].unflatten(0, (2, 2)).permute(2, 3, 1, 0, 4))
 
@@ -69,7 +69,7 @@ class FastGELU(OcticGELU):
     def forward(self, x: Tensor) -> Tensor:
         """Apply it to ``(8, B, N, c)``."""
         if torch.compiler.is_compiling():
-            return _gelu(self, Irreps.of(x)).joined()
+            return _gelu(self, IrrepPair.of(x)).joined()
         if TRITON and x.is_cuda and x.dtype != torch.float64:
             from vitrail.octic import kernels
 
@@ -86,7 +86,7 @@ class FastMlp(OcticMlp):
         """Apply it to ``(8, B, N, c)``."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
-        return _mlp(self, Irreps.of(x)).joined()
+        return _mlp(self, IrrepPair.of(x)).joined()
 
 
 class FastBlock(OcticBlock):
@@ -98,41 +98,41 @@ class FastBlock(OcticBlock):
         """Apply it to ``(8, B, N, c)``."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
-        y = Irreps.of(x)
-        y = _sum(y, _through([self.norm1, self.attn, self.ls1, self.drop_path1], y))
-        y = _sum(y, _through([self.norm2, self.mlp, self.ls2, self.drop_path2], y))
+        y = IrrepPair.of(x)
+        y = _sum(y, _apply_all([self.norm1, self.attn, self.ls1, self.drop_path1], y))
+        y = _sum(y, _apply_all([self.norm2, self.mlp, self.ls2, self.drop_path2], y))
         return y.joined()
 
 
-def _through(modules: list[nn.Module], x: Irreps) -> Irreps:
+def _apply_all(modules: list[nn.Module], x: IrrepPair) -> IrrepPair:
     """Apply modules one after the other."""
     for module in modules:
-        function = LAID_OUT.get(type(module))
-        x = function(module, x) if function else Irreps.of(module(x.joined()))
+        function = COMPILED_FORMS.get(type(module))
+        x = function(module, x) if function else IrrepPair.of(module(x.joined()))
     return x
 
 
-def _sum(x: Irreps, branch: Irreps) -> Irreps:
+def _sum(x: IrrepPair, branch: IrrepPair) -> IrrepPair:
     """Add them in the branch's order in memory."""
-    return Irreps(branch.lines + x.lines, branch.pairs + x.pairs)
+    return IrrepPair(branch.lines + x.lines, branch.pairs + x.pairs)
 
 
-def _same(module: nn.Module, x: Irreps) -> Irreps:
+def _same(module: nn.Module, x: IrrepPair) -> IrrepPair:
     return x
 
 
-def _linear(layer: OcticLinear, x: Irreps) -> Irreps:
+def _linear(layer: OcticLinear, x: IrrepPair) -> IrrepPair:
     lines = torch.bmm(x.lines.flatten(1, 2), layer.weight.mT)
     if layer.bias is not None:
         lines[0] += layer.bias  # as a part of the next kernel
     pairs = (x.pairs.flatten(-2) @ layer.weight_e.T).unflatten(-1, (2, -1))
-    return Irreps(lines.unflatten(1, x.lines.shape[1:3]), pairs)
+    return IrrepPair(lines.unflatten(1, x.lines.shape[1:3]), pairs)
 
 
-def _norm(layer: OcticLayerNorm, x: Irreps) -> Irreps:
+def _norm(layer: OcticLayerNorm, x: IrrepPair) -> IrrepPair:
     dtype = x.lines.dtype
     if dtype in (torch.bfloat16, torch.float16):
-        x = Irreps(x.lines.float(), x.pairs.float())
+        x = IrrepPair(x.lines.float(), x.pairs.float())
     lines = x.lines - x.lines.mean(-1, keepdim=True)
     pairs = x.pairs - x.pairs.mean((-2, -1), keepdim=True)
     of_lines = torch.linalg.vector_norm(lines, dim=-1).square().sum(0)
@@ -142,14 +142,14 @@ def _norm(layer: OcticLayerNorm, x: Irreps) -> Irreps:
     shift = pad_to_a1(layer.bias, 4)[:, None, None]
     lines = torch.addcmul(shift, lines * scale, layer.weight[:4, None, None])
     pairs = pairs * scale[..., None, None] * layer.weight[4:]
-    return Irreps(lines.to(dtype), pairs.to(dtype))
+    return IrrepPair(lines.to(dtype), pairs.to(dtype))
 
 
-def _scale(layer: OcticLayerScale, x: Irreps) -> Irreps:
-    return Irreps(x.lines * layer.gamma[:4, None, None], x.pairs * layer.gamma[4:])
+def _scale(layer: OcticLayerScale, x: IrrepPair) -> IrrepPair:
+    return IrrepPair(x.lines * layer.gamma[:4, None, None], x.pairs * layer.gamma[4:])
 
 
-def _gelu(layer: OcticGELU, x: Irreps) -> Irreps:
+def _gelu(layer: OcticGELU, x: IrrepPair) -> IrrepPair:
     """Transform by additions, of which a compiler makes one kernel.
 
     The planes of a token stand side by side in what it writes: one loop over them all.
@@ -159,11 +159,11 @@ def _gelu(layer: OcticGELU, x: Irreps) -> Irreps:
     c = y[0].shape[-1]
     lines = torch.cat(y[:4], -1).unflatten(-1, (4, c)).movedim(-2, 0)
     pairs = torch.cat([y[4], y[6], y[5], y[7]], -1).unflatten(-1, (2, 2, c))
-    return Irreps(lines, pairs)
+    return IrrepPair(lines, pairs)
 
 
-def _attention(layer: OcticAttention, x: Irreps) -> Irreps:
-    x = _through([layer.qkv], x)
+def _attention(layer: OcticAttention, x: IrrepPair) -> IrrepPair:
+    x = _apply_all([layer.qkv], x)
     heads = (3, layer.num_heads, -1)
     lines = x.lines.unflatten(3, heads).permute(3, 1, 4, 2, 0, 5)
     pairs = x.pairs.flatten(2, 3).unflatten(3, heads).permute(3, 0, 4, 1, 2, 5)
@@ -173,30 +173,30 @@ def _attention(layer: OcticAttention, x: Irreps) -> Irreps:
     planes = y.transpose(1, 2).contiguous().unflatten(3, (8, -1))  # (B, N, H, 8, d)
     lines = planes[:, :, :, :4].permute(3, 0, 1, 2, 4).contiguous().flatten(3)
     pairs = planes[:, :, :, 4:].transpose(2, 3).contiguous().unflatten(2, (2, 2)).flatten(4)
-    return _through([layer.proj, layer.proj_drop], Irreps(lines, pairs))
+    return _apply_all([layer.proj, layer.proj_drop], IrrepPair(lines, pairs))
 
 
-def _mlp(layer: OcticMlp, x: Irreps) -> Irreps:
-    return _through([layer.fc1, layer.act, layer.drop1, layer.fc2, layer.drop2], x)
+def _mlp(layer: OcticMlp, x: IrrepPair) -> IrrepPair:
+    return _apply_all([layer.fc1, layer.act, layer.drop1, layer.fc2, layer.drop2], x)
 
 
-def _dropout(layer: OcticDropout, x: Irreps) -> Irreps:
+def _dropout(layer: OcticDropout, x: IrrepPair) -> IrrepPair:
     return _masked(layer, x, x.lines.shape[1:])
 
 
-def _drop_path(layer: SteerableDropPath, x: Irreps) -> Irreps:
+def _drop_path(layer: SteerableDropPath, x: IrrepPair) -> IrrepPair:
     return _masked(layer, x, (x.lines.shape[1], 1, 1))
 
 
-def _masked(layer: nn.Module, x: Irreps, shape: tuple[int, ...]) -> Irreps:
+def _masked(layer: nn.Module, x: IrrepPair, shape: tuple[int, ...]) -> IrrepPair:
     """Multiply by what the layer makes of ones ``(8, *shape)``, in training."""
     if not layer.training:
         return x
-    mask = Irreps.of(layer(x.lines.new_ones(8, *shape)))
-    return Irreps(x.lines * mask.lines, x.pairs * mask.pairs)
+    mask = IrrepPair.of(layer(x.lines.new_ones(8, *shape)))
+    return IrrepPair(x.lines * mask.lines, x.pairs * mask.pairs)
 
 
-LAID_OUT: dict[type[nn.Module], Callable[[Any, Irreps], Irreps]] = {
+COMPILED_FORMS: dict[type[nn.Module], Callable[[Any, IrrepPair], IrrepPair]] = {
     OcticLinear: _linear,
     OcticLayerNorm: _norm,
     OcticLayerScale: _scale,

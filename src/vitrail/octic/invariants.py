@@ -1,8 +1,8 @@
 """Six ways from octic to invariant features (octic, Sec. 3.3.3, App. D).
 
-The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they do not
-depend on how the phases of two channels relate. The last two compare whole tokens. A seventh,
-`absolute`, is what the published code has instead of the first.
+The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they stay as
+they are when each channel is transformed by an element of its own. The last two compare whole
+tokens. A seventh, `absolute`, is what the published code has instead of the first.
 """
 
 from __future__ import annotations
@@ -211,7 +211,7 @@ INVARIANTS: dict[str, Callable[[int], Invariant]] = {
     "max_filtering": MaxFiltering,
     "canonisation": Canonisation,
 }
-"""By name; each is built with C."""
+"""The invariants by name. Each is called with C, channels of all planes together."""
 
 
 def invariance_error(model: nn.Module, images: Tensor) -> float:

@@ -67,9 +67,9 @@ def pad_to_a1(x: Tensor, planes: int) -> Tensor:
 
 
 def per_plane(x: Tensor) -> Tensor:
-    """Give what is kept by irrep, ``(6, ...)`` of A1, A2, B1, B2 and E's copies, to eight planes.
+    """Repeat parameters kept by irrep, ``(6, ...)``, for the eight planes: ``(8, ...)``.
 
-    The two rows of a copy get the same.
+    The six are those of A1, A2, B1, B2 and E's two copies; both rows of a copy share one.
     """
     return torch.cat([x[:4], x[4:].repeat_interleave(2, dim=0)])
 
@@ -116,7 +116,7 @@ class OcticLinear(nn.Module):
 
 NormConvention = Literal["total", "published"]
 E_WEIGHT = {"total": 1.0, "published": 1 / 4}
-"""What the planes of E count in a layer norm, by convention."""
+"""The weight of the variance of E in a layer norm, by convention."""
 
 
 class OcticLayerNorm(nn.Module):
@@ -132,7 +132,7 @@ class OcticLayerNorm(nn.Module):
         dim: C, channels of all planes together.
         eps: added to the sum of the planes' variances.
         convention: "total" divides by the norm over all irreps, as the paper's text does;
-            "published" counts E a quarter of that, as the published code does.
+            "published" gives E a quarter of that weight, as the published code does.
 
     Raises:
         VitrailError: `dim` is no multiple of 8, or the convention is unknown.
@@ -266,8 +266,9 @@ class SteerableAttention(nn.Module):
         super().__init__()
         if dim % (self.planes * num_heads):
             raise VitrailError(
-                f"{num_heads} heads cannot share {dim} channels of {self.planes} planes; "
-                f"give a multiple of {self.planes * num_heads} channels"
+                f"{num_heads} heads cannot share {dim} channels of {self.planes} planes; give "
+                f"an embed_dim that is a multiple of {self.planes * num_heads}, or another "
+                f"num_heads"
             )
         self.num_heads = num_heads
         self.qkv = self.linear_layer(dim, 3 * dim, bias=qkv_bias)
@@ -310,7 +311,7 @@ class OcticAttention(SteerableAttention):
 
 
 class SteerableMlp(nn.Module):
-    """MLP of ``(planes, B, N, c)``: two of the group's linear layers about its GELU.
+    """MLP of ``(planes, B, N, c)``: two of the group's linear layers with its GELU between them.
 
     Dropout follows the activation and the output.
 

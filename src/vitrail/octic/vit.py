@@ -61,7 +61,7 @@ Family = Literal["d8", "h8", "i8"]
 Pool = Literal["token", "avg", ""]
 
 EPS = {"total": 1e-6, "published": 1e-5}
-"""Of the octic layer norms, by convention."""
+"""The eps of the octic layer norms, by convention."""
 
 
 class SteerableVisionTransformer(Intermediates):
@@ -267,8 +267,8 @@ class SteerableVisionTransformer(Intermediates):
             require_known("global_pool", global_pool, get_args(Pool))
             if global_pool == "token" and self.cls_token is None:
                 raise VitrailError(
-                    "a model with class_token false has no token to classify at global_pool "
-                    "'token'; give global_pool 'avg'"
+                    "a model with class_token=False has no token to classify at "
+                    'global_pool="token"; give global_pool="avg"'
                 )
             self.global_pool = global_pool
         self.num_classes = num_classes
@@ -301,7 +301,7 @@ class SteerableVisionTransformer(Intermediates):
         x = self.patch_embed(images)
         if mask is not None:
             if self.mask_token is None:
-                raise VitrailError("the model has no mask token; build it with mask_token true")
+                raise VitrailError("the model has no mask token; build it with mask_token=True")
             token = pad_to_a1(self.mask_token, self.planes).to(x)
             x = torch.where(mask.unsqueeze(-1), token, x)
         x = x + self.pos_embed(grid)
@@ -321,13 +321,16 @@ class SteerableVisionTransformer(Intermediates):
             yield x
 
     def _tokens(self, x: Tensor, norm: bool) -> Tensor:
-        """Make tokens ``(B, N, C)`` of any block's output."""
+        """Make tokens ``(B, N, C)`` of any block's output, octic features or tokens."""
         if x.ndim == 4 and not self.equivariant:
             x = self._break_symmetry(x)
         return self._normalised(x, norm)
 
     def _normalised(self, x: Tensor, norm: bool) -> Tensor:
-        """Make tokens ``(B, N, C)`` of what the norm takes."""
+        """Make tokens ``(B, N, C)`` of the last block's output, normalised if `norm`.
+
+        In an equivariant family they are features ``(planes, B, N, c)``, else ``(B, N, C)``.
+        """
         x = self.norm(x) if norm else x
         return to_channels(x) if self.equivariant else x
 
@@ -363,7 +366,7 @@ def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
     if side is not None and (height, width) != (side, side):
         raise VitrailError(
             f"the model takes images of {side} x {side} pixels, not {height} x {width}; "
-            "set img_size, or dynamic_img_size to true"
+            "build it with another img_size, or with dynamic_img_size=True"
         )
     if height % patch or width % patch:
         raise VitrailError(
@@ -371,7 +374,7 @@ def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
             f"patches; give sides that are multiples of {2 * patch}"
         )
     grid = (height // patch, width // patch)
-    require_even(grid)
+    require_even(grid, patch)
     return grid
 
 
@@ -448,7 +451,8 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
             all octic is what the paper trains with DINOv2 as D8.
         invariant: of D8 and I8, a name of `INVARIANTS`.
-        norm: convention of the octic layer norms, see `OcticLayerNorm`.
+        norm: convention of the octic layer norms, see `OcticLayerNorm`. A model that
+            `timm.create_model` makes by a name with the tag `AUTHORS` has "published".
         arbitrary_patches: embed patches by any linear map, which breaks the equivariance from the
             start and keeps all other layers (octic, Sec. 4.3, "Impact of equivariance").
         **kwargs: those of `SteerableVisionTransformer`.
@@ -484,14 +488,34 @@ class OcticVisionTransformer(SteerableVisionTransformer):
         )
 
 
+AUTHORS = "authors"
+"""The tag of models for the weights that the paper's authors published.
+
+    timm.create_model("octic_h8_vit_large_patch16_224.authors", pretrained=True,
+                      pretrained_cfg_overlay={"file": "hybrid_deit_large_patch16.pth"})
+"""
+
 _OCTIC = [f"octic_{family}_vit_{shape}_224" for family in get_args(Family) for shape in TRAINED]
 _WIDEST = [f"octic_d8_vit_{shape}_224" for shape in WIDEST]
-default_cfgs = generate_default_cfgs(dict.fromkeys((*_OCTIC, *_WIDEST), CFG))
+_TAGGED = [f"{name}.{AUTHORS}" for name in _OCTIC]
+default_cfgs = generate_default_cfgs(dict.fromkeys((*_OCTIC, *_WIDEST, *_TAGGED), CFG))
+
+
+def _tag(pretrained_cfg: Any) -> str | None:
+    """Return the tag of a pretrained config: timm gives it as a tag, a dictionary or an object."""
+    match pretrained_cfg:
+        case None | str():
+            return pretrained_cfg
+        case Mapping():
+            return pretrained_cfg.get("tag")
+    return getattr(pretrained_cfg, "tag", None)
 
 
 def _octic(family: Family, shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
     name = f"octic_{family}_vit_{shape}_224"
-    options = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn}
+    options: dict[str, Any] = {"family": family, "pretrained_filter_fn": checkpoint_filter_fn}
+    if _tag(kwargs.get("pretrained_cfg")) == AUTHORS:
+        options["norm"] = "published"
     return build(OcticVisionTransformer, name, shape, pretrained, options, **kwargs)
 
 

@@ -6,6 +6,7 @@ import re
 import pytest
 import timm
 import torch
+from timm.models import save_for_hf
 from torch.nn import functional
 
 from vitrail.errors import VitrailError
@@ -317,6 +318,27 @@ def same_weights(model, other):
 
 
 @pytest.mark.parametrize("family", ["h8", "i8", "d8"])
+def test_the_authors_tag_gives_the_published_norm_also_from_a_hub_folder(family, tmp_path):
+    """Without `norm`, which no file of weights keeps."""
+    sizes = {name: value for name, value in ARGUMENTS.items() if name != "norm"}
+    name = f"octic_{family}_vit_small_patch16_224.authors"
+    file, state = tmp_path / "published.pth", published_state(family)
+    torch.save({"model": state}, file)
+    overlay = {"file": str(file), "num_classes": CLASSES}
+    model = timm.create_model(name, pretrained=True, pretrained_cfg_overlay=overlay, **sizes)
+    expected = OcticVisionTransformer(family, **ARGUMENTS).eval()
+    load_published(expected, state)
+    images = torch.rand(2, 3, GRID * PATCH, GRID * PATCH)
+    logits = expected(images)
+    assert torch.equal(model.eval()(images), logits)
+    save_for_hf(model, tmp_path / "hub", model_args=sizes)
+    again = timm.create_model(f"local-dir:{tmp_path / 'hub'}", pretrained=True).eval()
+    assert torch.equal(again(images), logits)
+    explicit = timm.create_model(name, norm="total", **sizes)
+    assert explicit.blocks[0].norm1.convention == "total"
+
+
+@pytest.mark.parametrize("family", ["h8", "i8", "d8"])
 def test_timm_takes_published_weights_as_it_takes_ours(family):
     name, state = f"octic_{family}_vit_small_patch16_224", published_state(family)
     overlay = {"state_dict": state, "num_classes": CLASSES}
@@ -382,7 +404,7 @@ def test_weights_of_another_model_are_refused_in_a_sentence():
     other = {**state, "cls_token.1": torch.ones_like(state["cls_token.1"])}
     with pytest.raises(VitrailError, match=r"'cls_token\.1' of the state dict is not zero"):
         load_published(OcticVisionTransformer("i8", **ARGUMENTS), other)
-    with pytest.raises(VitrailError, match="give norm: published"):
+    with pytest.raises(VitrailError, match="the tag 'authors'"):
         load_published(OcticVisionTransformer("i8", **{**ARGUMENTS, "norm": "total"}), state)
     state = published_state("i8", "max_filtering")
     other = {**state, "invariantization.rotation_action": torch.eye(8)}

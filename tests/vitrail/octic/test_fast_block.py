@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch._inductor.utils import run_and_get_code
 
-from vitrail.octic.fast_block import LAID_OUT, FastBlock, FastGELU, FastMlp, Irreps
+from vitrail.octic.fast_block import COMPILED_FORMS, FastBlock, FastGELU, FastMlp, IrrepPair
 from vitrail.octic.layers import OcticBlock, OcticGELU, OcticLayerNorm, OcticMlp
 
 KINDS = {
@@ -97,12 +97,12 @@ def test_a_compiled_block_calls_none_of_its_modules(blocks):
     """Each of them has a form of its own; a call would copy all features twice."""
     _, fast = blocks("usual")
     types = {type(module) for module in fast.modules()} - {FastBlock}
-    assert types - set(LAID_OUT) == {nn.Dropout}  # of which the attention takes the rate
+    assert types - set(COMPILED_FORMS) == {nn.Dropout}  # of which the attention takes the rate
 
 
 def test_irreps_are_views_of_the_planes():
     x = features()
-    irreps = Irreps.of(x)
+    irreps = IrrepPair.of(x)
     assert torch.equal(irreps.joined(), x)
     for row in range(2):
         columns = torch.cat([x[4 + row], x[6 + row]], -1)  # copy 1, copy 2

@@ -274,7 +274,7 @@ def test_without_pooling_every_token_gets_logits():
         ),
         ({"norm": "publish"}, "unknown norm convention 'publish'; did you mean 'published'"),
         ({"global_pool": "map"}, "global_pool 'map' is unknown"),
-        ({"class_token": False}, "no token to classify at global_pool 'token'; give .* 'avg'"),
+        ({"class_token": False}, "no token to classify at global_pool=.token.; give .*=.avg."),
         ({"octic_depth": 1}, "octic_depth 1 does not suit the family's depth; give 2"),
         ({"family": "h8", "octic_depth": 3}, "octic_depth 3 .*; give 0 to 2"),
         ({"img_size": (16, 24)}, "img_size .* is no square"),
@@ -293,7 +293,7 @@ def test_impossible_arguments_are_told_in_a_sentence(kwargs, message):
 @pytest.mark.parametrize(
     ("dynamic", "size", "message"),
     [
-        (False, 24, "images of 16 x 16 pixels, not 24 x 24; set img_size"),
+        (False, 24, "images of 16 x 16 pixels, not 24 x 24; build it with another img_size"),
         (True, 18, "no whole number of 4-pixel patches; give sides that are multiples of 8"),
         (True, 20, "a grid of 5 x 5 patches has an odd side"),
     ],
