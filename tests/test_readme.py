@@ -1,9 +1,7 @@
 """What README and the pages of docs/ tell a reader to type runs."""
 
 import csv
-import functools
 import importlib.util
-import math
 import os
 import re
 import shlex
@@ -12,7 +10,6 @@ import socket
 import subprocess
 import sys
 
-import pandas as pd
 import pytest
 import torch
 import yaml
@@ -20,7 +17,6 @@ import yaml
 from replication.datasets.miniature import write_miniature
 from replication.papers.octic.dinov2.network import build_model
 from replication.plan.catalog import load_catalog
-from replication.report.forest import LOOKS
 from replication.training.weights import save_weights
 from tests.conftest import ROOT, catalog_of
 
@@ -316,78 +312,7 @@ def test_the_readme_is_read_in_a_few_minutes(root):
     text = (root / "README.md").read_text()
     for left_out in (r"<!--.*?-->", r"(?s)```.*?```", r"(?m)^(    |\|).*$", r"\]\([^)]*\)"):
         text = re.sub(left_out, "", text)
-    assert len(text.split()) < 750
-
-
-@functools.cache
-def claims_published(root, scale):
-    claims = pd.read_csv(root / "results" / "published" / scale / "claims.csv")
-    return claims.assign(id=claims["paper"] + "/" + claims["id"]).set_index("id")
-
-
-@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
-def test_the_counts_of_the_study_are_those_published(root, page):
-    from replication.report.results import count_evidence, told_evidence
-
-    claims = claims_published(root, "study").reset_index()
-    counts = told_evidence(count_evidence(claims)).partition(";")[0]
-    text = " ".join((root / page).read_text().split())
-    assert counts.removeprefix("empirical ") in text
-
-
-@pytest.mark.parametrize("page", ["README.md", "FINDINGS.md"])
-def test_what_scale_plateau_tests_beyond_the_study_is_published(root, page):
-    study, plateau = (claims_published(root, scale) for scale in ("study", "plateau"))
-    untested = study.index[(study["status"] == "not tested") & (study["kind"] == "empirical")]
-    beyond = plateau["status"].reindex(untested).value_counts().drop("not run", errors="ignore")
-    told = ", ".join(f"{beyond[status]} {status}" for status in LOOKS if status in beyond)
-    text = " ".join((root / page).read_text().split())
-    assert f"claims that were not tested there, on models trained twice as long: {told}" in text
-
-
-def test_what_the_readmes_table_says_of_claims_is_published(root):
-    """Two claims of each paper, one of which held; with its words, effects, seeds and verdict."""
-    claims = claims_published(root, "study")
-    confirmatory = claims.index[claims["registration"] == "confirmatory"]
-    text = (root / "README.md").read_text()
-    line = r"^\| `\w+` \| (.+)<!-- claim (\S+) --> \| .+ \| (.+) \| (.+) \| (\d+) \| (.+) \|$"
-    told = re.findall(line, text, re.M)
-    verdicts = {}
-    for statement, claim, printed, measured, seeds, status in told:
-        found = claims.loc[claim]
-        unit, digits = (" points", 1) if found["unit"] == "%" else ("", 2)
-        difference = f"{found['left'] - found['right']:+.{digits}f}"
-        assert measured == f"{difference} ± {found['half_width']:.{digits}f}{unit}", claim
-        effect = found["printed_effect"]
-        if math.isnan(effect):  # of one side: less the constant on the other
-            effect = found["left_printed"] - found["right"]
-        known = "not printed" if math.isnan(effect) else f"{effect:+.{digits}f}{unit}"
-        assert (statement, printed) == (found["statement"].rstrip("."), known)
-        assert (int(seeds), status) == (found["seeds"], found["status"]), claim
-        assert claim in confirmatory
-        verdicts.setdefault(claim.partition("/")[0], []).append(status == "held")
-    assert {*verdicts} == {*claims.index.str.split("/").str[0]}
-    assert all(held == [True, False] for held in verdicts.values())
-
-
-def test_how_many_exact_claims_hold_is_published(root):
-    claims = claims_published(root, "laptop")
-    exact = claims[claims["kind"] == "exact"]["status"]
-    held, judged = (exact == "held").sum(), exact.isin(["held", "contrary"]).sum()
-    text = " ".join((root / "README.md").read_text().split())
-    assert f"{held} of the {judged} claims about them hold" in text
-
-
-def test_what_findings_say_of_claims_is_published(root):
-    """Both values, at the digits that are shown, and the verdict; at scale study, or as named."""
-    text = " ".join((root / "FINDINGS.md").read_text().split())
-    told = re.findall(r"\(`([\w./-]+)`: (\S+) against (\S+), (\w+)(?: at scale `(\w+)`)?\)", text)
-    assert len(told) >= 15
-    for claim, left, right, status, scale in told:
-        found = claims_published(root, scale or "study").loc[claim]
-        for shown, value in ((left, found["left"]), (right, found["right"])):
-            assert f"{value:.{len(shown.partition('.')[2])}f}" == shown, claim
-        assert found["status"] == status, claim
+    assert len(text.split()) <= 600
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "papers").glob("*.md")), ids=str)
