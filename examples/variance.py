@@ -19,7 +19,7 @@ k = variance_ratio((224, 224), (448, 448), "bicubic", antialias=False)
 print(f"k of white noise, bicubic, 224 to 448: {k:.4f}")
 for name, planes in (("white noise", noise), ("a smooth table", smooth)):
     table = planes.flatten(2).transpose(1, 2)  # (1, positions, channels)
-    for calibration in ("none", "iid", "empirical"):
+    for calibration in ("none", "constant", "empirical"):
         larger = rescaled_table(table, old, new, antialias=False, calibration=calibration)
         ratio = (larger.var(correction=0) / table.var(correction=0)).item()
         print(f"{name}, calibration {calibration}: Var after / Var before = {ratio:.3f}")

@@ -41,10 +41,13 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a `VitrailError`, with the closest name, unless `name` is known; `what` is its kind."""
+    """Raise a `VitrailError`, with the closest name, unless `name` is known; `what` is its kind.
+
+    A `name` that is no text, such as None, is not known.
+    """
     known = list(known)
     if name not in known:
-        raise VitrailError(f"{what} '{name}' is unknown{did_you_mean(name, known)}")
+        raise VitrailError(f"{what} '{name}' is unknown{did_you_mean(str(name), known)}")
 
 
 @contextmanager

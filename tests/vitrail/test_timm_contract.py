@@ -75,6 +75,12 @@ FAMILIES = {
     "harmonic Swin": "harmonic_swin_tiny_patch4_window7_224",
     "position ViT": "position_vit",
 }
+CONVERTED = {
+    "A-Swin": ("a_swin_base_patch4_window12_384", "a_swin_s3_base_224"),
+    "A-SwinV2": ("a_swinv2_base_window12to24_192to384",),
+    "A-MViTv2": ("a_mvitv2_small", "a_mvitv2_large"),
+}
+"""More names of some families: of other windows, of windows trained at another size, of heads."""
 OF_TIMMS_BLOCKS = ("ViT", "canonical ViT", "harmonic ViT")
 # In shift/test_equivariance.py and octic/test_models.py.
 EXPORTED_ELSEWHERE = ("a_", "octic", "d2", "h2")
@@ -342,7 +348,7 @@ PROBES = (
 
 
 def cells():
-    """Each row's probe with each family and what the table says of them."""
+    """Each row's probe with each name of each family, and what the table says of the family."""
     text = DOCS.read_text(encoding="utf-8")
     header, _, *rows = [line for line in text.splitlines() if line.startswith("|")]
     refusals = dict(re.findall(r"^(\d)\. (.+)$", text, re.MULTILINE))
@@ -351,16 +357,18 @@ def cells():
         for families, cell in zip(columns, row.strip("|").split("|")[1:], strict=True):
             said = cell.strip()
             for family in families:
-                yield pytest.param(
-                    probe, family, refusals.get(said, said), id=f"{probe.__name__}-{family}"
-                )
+                for name in (FAMILIES[family], *CONVERTED.get(family, ())):
+                    label = family if name == FAMILIES[family] else name
+                    yield pytest.param(
+                        *(probe, family, name, refusals.get(said, said)),
+                        id=f"{probe.__name__}-{label}",
+                    )
 
 
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::UserWarning")
-@pytest.mark.parametrize(("probe", "family", "said"), list(cells()))
-def test_the_table_says_what_models_do(probe, family, said):
-    name = FAMILIES[family]
+@pytest.mark.parametrize(("probe", "family", "name", "said"), list(cells()))
+def test_the_table_says_what_models_do(probe, family, name, said):
     if probe in (fxforward, fxbackward) and torch.__version__ < "2.7" and family in OF_TIMMS_BLOCKS:
         pytest.skip("torch 2.6 traces no attention of timm's: is_causal would have to be a bool")
     if said == "yes":

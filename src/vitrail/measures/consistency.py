@@ -164,7 +164,7 @@ def zero_padded_consistency(
     Args:
         model: a classifier in evaluation mode.
         batches: images ``(B, 3, S, S)`` with labels ``(B,)``, as the network sees them.
-        max_shift: images are shifted by up to so many pixels either way, on each axis.
+        max_shift: in pixels, the largest shift in each direction, on each axis.
         black: ``(3,)``, what a pixel of zero becomes by normalisation.
         pairs: of shifts that are drawn for each image.
         seed: of the draws.
@@ -199,7 +199,7 @@ def crop_consistency(
     Args:
         model: a classifier in evaluation mode, of images of ``S - max_shift`` pixels a side.
         batches: images ``(B, 3, S, S)`` with labels ``(B,)``, out of which the crops are cut.
-        max_shift: in pixels; crops differ by up to so many either way, on each axis.
+        max_shift: in pixels, the largest distance of two crops in each direction, on each axis.
         pairs: of crops that are drawn for each image.
         seed: of the draws.
         indices: of the images, as for `vitrail.measures.outputs.numbered`.

@@ -1,11 +1,11 @@
 """Vision Transformers whose positions can be permuted, as Position-SHAP asks.
 
-The one idea: a Vision Transformer takes its patches for a set, but for what tells it their places.
-An additive embedding tells it by a table with a row for each place, so to permute positions is to
-gather that table's rows, a set of rows for each image. Rotary and relative positions, and those of
-NaFlex, tell it deeper in the model. But token n has the position of token p[n] also if patch n
-stands in place p[n]: there the patches change places after their embedding, and all that knows of
-places stays. The model itself is not changed.
+The one idea: to a Vision Transformer the patches are a set, and only its position embeddings say
+where each of them is. An additive embedding is a table with a row for each position, so positions
+are permuted by gathering the rows of that table in another order, one for each image. Rotary and
+relative positions, and those of NaFlex, act deeper in the model. There the patches are permuted
+instead, after their embedding: with patch n moved to index p[n], token n also has the position of
+token p[n], and the embeddings stay as they are. The model itself is not changed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError, did_you_mean
 
 SETS_OF_PATCHES = (VisionTransformer, Eva, VisionTransformerRelPos, Beit)
-"""timm's models that see patches as a set, but for position embeddings, after `patch_embed`."""
+"""timm's models that, except for position embeddings, see patches as a set after `patch_embed`."""
 
 
 class Permutable(Protocol):

@@ -1,7 +1,9 @@
 """A small Vision Transformer with any position embedding, which permutes (position, App. G).
 
-A pre-norm ViT with mean pooling by default. Its forward pass takes a permutation of positions for
-each image beside the images: Position-SHAP draws it at random to remove position.
+A pre-norm ViT with mean pooling by default. `PositionViT._outputs` cuts the image into patches and
+projects them (Eq. 1-2); `vitrail.position.embeddings` says which file has which embedding, and only
+the file of the embedding at hand completes the method. The forward pass takes a permutation of
+positions for each image beside the images: Position-SHAP draws it at random to remove position.
 """
 
 from __future__ import annotations

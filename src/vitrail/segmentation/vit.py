@@ -56,9 +56,9 @@ class TimmViT(TimmBackbone):
         model_name: timm's, of a plain Vision Transformer, whose other arguments are `kwargs`.
         img_size: of the crops, whose grid the table of positions has.
         out_indices: after which blocks features are taken.
-        calibration: of the table in evaluation, where the grid is another: ``none``, ``iid`` (the
-            paper's constants), ``exact`` (of independent embeddings, for this very resize) or
-            ``empirical`` (to the table's own variance), see `vitrail.variance.rescaling`.
+        calibration: of the table in evaluation, where the grid is another: ``none``, ``constant``
+            (the paper's constants), ``exact`` (computed for this change of size) or ``empirical``
+            (to the table's own variance), see `vitrail.variance.rescaling`.
         pos_std: of the table before training; None is timm's 0.02, which a training of a few
             hundred steps does not leave.
         init_cfg: None, or published weights as in `vitrail.segmentation.weights`.

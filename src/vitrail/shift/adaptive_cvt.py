@@ -2,17 +2,17 @@
 
 All of A-CvT in one file, equation by equation: examples/a_cvt_in_one_file.py.
 
-CvT has two kinds of strided grids, those of the embeddings and those of keys and values. Both are
-strided convolutions, so both can sample the strongest of their phases (A-token and adaptive
-polyphase sampling: shift, Eq. 13, Eq. 23). All convolutions are circular.
+CvT has two kinds of strided convolutions, the embeddings and the keys and values. Both can sample
+the phase of the most energy, by A-token and by adaptive polyphase sampling (shift, Eq. 13-14,
+Eq. 23: `selection.strongest_tokens`). All convolutions are circular. Two other files complete the
+method: `selection`, with the choices, and `cvt`, the plain model.
 
 ``"per_layer"`` scores embeddings before their norm, and in each attention samples keys, convolved
 at every token, and values at the keys' strongest phase. ``"per_stage"`` selects once per stage:
 tokens are rolled so that the strongest phase, modulo a common multiple of the strides that follow,
-comes first. From there on circular convolutions commute with the shifts that remain, so keys,
-values and the next embedding all take the first phase. As CvT has no windows, the first stage also
-begins at an anchor (`selection.tokens_at`), so that shifted images have the same bits from there
-on.
+comes first. Circular convolutions then commute with the shifts that remain, so keys, values and the
+next embedding all take the first phase. In the first stage the image is also rolled to an anchor
+and tokenised again (`selection.tokens_at`), so that all shifts of an image give the same bits.
 """
 
 from __future__ import annotations

@@ -1,20 +1,22 @@
 """A-MViTv2: MViTv2 with the paper's modules (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
 MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
-convolutions, and its skip connections by strided maxima. The one idea: all these grids are chosen
-by the energy of what lies on them. Queries and their skip share a grid, as do keys and values, for
-all heads; the relative position embedding takes the phases of both grids into account, and its
-distances are circular (shift, Eq. 24): its tables have a row for each of M distances instead of
-2M - 1, and loading a plain model's folds them.
+convolutions, and its skip connections by strided maxima. Each of these grids is chosen by the
+energy of its tokens (shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). Queries and their
+skip connection share a grid, as do keys and values, for all heads. The relative position embedding
+takes the phases of both grids into account, and its distances are circular (A-RPE, shift, Eq. 24:
+`circular_distance`, `AdaptiveAttention.position_scores`): its tables have a row for each of M
+distances instead of 2M - 1, and the tables of a plain model are folded when they are loaded
+(`fold`). One other file completes the method: `selection`, with the choices.
 
 ``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
-``"per_stage"`` chooses once for each stage, by the tokens it begins with: modulo all its strides,
-so that the grids of all its blocks begin at the first token, the next stage's too. As in A-CvT, the
-first stage begins at an anchor, so that shifted images have the same bits.
+``"per_stage"`` chooses once for each stage, by the tokens at its beginning: modulo all its strides,
+so that the grids of all its blocks, and of the next stage, begin at the first token. As in A-CvT,
+the image is rolled to an anchor in the first stage, so that shifted images have the same bits.
 
 A block of ``"per_layer"`` takes two grids of the same tokens. If an image equals its own shift T x,
-the grids h and T h of the keys tie, and beside a given grid of the queries they are not the same.
-Behind the anchor a block takes the first of them, which is the same one for all shifts.
+the grids h and T h of the keys tie, and relative to a given grid of the queries they differ. After
+the anchor a block takes the first of them, which is the same one for all shifts.
 ``"per_stage"`` takes one grid for both.
 """
 
@@ -83,7 +85,10 @@ def fold(table: Tensor, period: int) -> Tensor:
 
 
 class AdaptiveAttention(MultiScaleAttention):
-    """timm's attention, on a circle and on the grids of queries and keys with the most energy."""
+    """timm's attention, circular, on the grids of queries and keys with the most energy.
+
+    Source: shift, Eq. 7-8, Eq. 11, Eq. 24.
+    """
 
     pool_q: Any
     pool_k: Any

@@ -1,7 +1,7 @@
 """MViTv2 (Li et al., CVPR 2022) as the paper's baselines: timm's models with another padding.
 
-Its configuration and sizes are those of `adaptive_mvitv2` too, which adds the paper's modules. A
-module of its own keeps the baselines independent of these.
+`adaptive_mvitv2`, which adds the paper's modules, takes its configuration and sizes from here. The
+baselines have a file of their own so that no change of the paper's modules can change them.
 """
 
 from __future__ import annotations

@@ -10,20 +10,20 @@ which some devices lack. Scores that differ by no more than the part `TIE_RTOL` 
 as equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
 `tie_break_scores`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
 
-Behind an anchor no such rule is needed: the image is rolled to it and tokenised again
+After an anchor no such rule is needed: the image is rolled to it and tokenised again
 (`selection.tokens_at`), so that all shifts of an image give the same tokens in the same order.
 There the largest score wins, and of several the first.
 
 TensorFloat-32, to which CUDA may round the factors of float32 products, does not change this: it
 rounds each pixel and each weight by itself, to the same value in every place. It must not round
-what a sum has already rounded by place, so the arrangement is computed in float64.
+what a sum has already rounded by place, so the scores that break ties are computed in float64.
 
 The logits of an image x that equals its own shift, x = T x (stripes, tilings, a flat image), do not
 change either, although its grids g and T g tie exactly and rounding may take either of them:
 
 1. The logits of T x on the grid T g are those of x on the grid g, as pooling forgets the place.
 2. T x is x, so the logits of x are the same on both grids.
-3. Grids that no such T relates are ordered by their scores, or by their arrangement.
+3. Grids that no such T relates are ordered by their scores, or by their `tie_break_scores`.
 
 What a dense output, such as a segmenter's, puts on the pixels does depend on which of them is
 taken. A module that takes two grids of the same tokens could take g and h, or g and T h, which are
@@ -44,7 +44,7 @@ TIE_RTOL = 1e-6
 
 It has to exceed what rounding changes, and each pair of grids that it makes equal is no longer
 ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
-at most. Two scores whose gap is this part but for rounding are equal or not as rounding decides,
+at most. Two scores whose gap is this part except for rounding are equal or not as rounding decides,
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
 (`vitrail.shift.certificate`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
 most 8 have a choice that the tolerance touches, whatever the model and the selection; none has two
@@ -123,10 +123,10 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
 
 
 def break_ties(scores: Tensor, ties: Tensor) -> Tensor:
-    """Order grids of equal scores ``(B, P, Q)`` by their arrangement, of the same shape.
+    """Return `ties` of the grids whose scores equal the largest (`TIE_RTOL`), and -inf elsewhere.
 
-    Returns `ties` of the grids whose scores equal the largest, see `TIE_RTOL`, and -inf elsewhere.
-    Scores are not negative.
+    Scores, not negative, and ties are ``(B, P, Q)``, and so is the result, whose largest entry is
+    the grid to take.
     """
     best = largest(scores)
     return ties.where(best - scores <= TIE_RTOL * best, -torch.inf)
@@ -161,10 +161,13 @@ def components(x: Tensor, stride: tuple[int, int]) -> Tensor:
 
 
 def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
-    """Return the phase ``(B, 2)`` of the grid with the largest score, of equal ones by arrangement.
+    """Return the phase ``(B, 2)`` of the grid with the largest score.
 
-    Energies are those of each grid's tokens, ``(B, P, Q, H, W)``; scores, ``(B, P, Q)``, are by
-    default their sums.
+    Of equal scores `tie_break_scores` of the energies decide.
+
+    Args:
+        energies: of each grid's tokens, ``(B, P, Q, H, W)``.
+        scores: ``(B, P, Q)``; by default the sums of the energies.
     """
     if scores is None:
         scores = fixed_point(energies).sum(dim=(3, 4))

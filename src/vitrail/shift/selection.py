@@ -1,28 +1,32 @@
 """How a model chooses its grids (shift, Sec. 4): a module that the model holds.
 
-A tokeniser is a strided convolution (Eq. 5-6: `circular_conv`); circular, it has L = stride^2 grids
-m to choose from, and a shift of the image only exchanges and rolls them (Lemma 1, Eq. 15:
-`polyphase.components`). The paper scores each by the energy of its tokens, F = sum of ||X E + b||^2
-(Eq. 14). Patch merging (Eq. 10: `merged_patches`) is a strided convolution too (Claim 3). The paper
-computes it densely, at every token, and samples the output's strongest polyphase component (APS,
-Eq. 21-23).
+A tokeniser is a strided convolution (Eq. 5-6: `circular_conv`). With circular padding its grid can
+begin at L = stride^2 pixels m, and a shift of the image only exchanges and rolls these L grids
+(Lemma 1, Eq. 15: `polyphase.components`). The paper scores each by the energy of its tokens, F =
+sum of ||X E + b||^2 (Eq. 14). Patch merging (Eq. 10: `merged_patches`) is a strided convolution too
+(Claim 3). The paper computes it densely, at every token, and samples the output's strongest
+polyphase component (APS, Eq. 21-23).
 
 - `PerLayerSelection`, ``selection="per_layer"``, does so for every strided operation.
 - `PerStageSelection`, ``"per_stage"``, scores a tokeniser by F = sum of <a, token>^2 for one
-  direction a. Any function of the tokens that ignores their order will do for F (shift, Claim 1),
-  and this is one channel instead of D. A LayerNorm behind the tokeniser removes the mean of the
-  channels, so a is orthogonal to it. All later grids of a stage are fixed by one choice at its
-  beginning, by the energy of its tokens. These are rolled so that every grid begins at their first.
-- `FixedSelection`, ``"fixed"``, leaves every grid at the first pixel and token, to see what
-  choosing costs.
+  direction a. Any function of the tokens that ignores their order can be F (shift, Claim 1), and
+  this one needs one channel instead of D. A LayerNorm after the tokeniser removes the mean of the
+  channels, so a is orthogonal to it. One choice at the beginning of a stage, by the energy of its
+  tokens, determines all later grids of the stage: the tokens are rolled so that each of these grids
+  begins at the first of them.
+- `FixedSelection`, ``"fixed"``, begins every grid at the first pixel and token. It is not
+  equivariant, and shows what choosing costs.
 
-A-WSA lays the grid of attention windows where the energy says (shift, Sec. 4, Eq. 17-20).
+A-WSA chooses the grid of attention windows by energy as well (shift, Sec. 4, Eq. 17-20). The energy
+of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its windows'
+energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor should
+it be their maximum: on a uniform background windows tie, and which of them is found first has
+nothing to do with the object. Exact ties remain, such as of two windows that hold the same object
+on that background; they are ordered by where all tokens are (`polyphase.tie_break_scores`).
 
-The energy of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its
-windows' energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor
-should it be their maximum: on a uniform background windows tie, and which of them is found first
-has nothing to do with the object. Exact ties remain, such as of windows that hold the same object
-on that background; the arrangement of all tokens settles them, see `polyphase`.
+In the first stage a model can also choose an *anchor*, one token of the chosen grid, and roll the
+image to it: then the tokens of all shifts of an image are the same, in the same order
+(`tokens_at`).
 """
 
 from __future__ import annotations
@@ -151,8 +155,7 @@ def _scores(norms: Tensor, units: Tensor, window: Size) -> Tensor:
 def _ties(places: Tensor, window: Size) -> Tensor:
     """Return what orders grids of windows of equal scores, ``(B, *window)``.
 
-    `places` are numbers that tell where in the arrangement of all tokens each of them is: see
-    `polyphase.tie_break_scores`.
+    `places` are the `polyphase.tie_break_scores` of the tokens, ``(B, H, W)``.
     """
     return components(places, window).amax(dim=(3, 4)) - places.mean(dim=(1, 2))[:, None, None]
 
@@ -271,10 +274,10 @@ class FixedSelection(nn.Module):
 
     def __init__(self, in_order: bool = False) -> None:
         super().__init__()
-        self.in_order = in_order  # whether it chooses behind an anchor: see `polyphase`
+        self.in_order = in_order  # whether it chooses after an anchor: see `polyphase`
 
     def behind_anchor(self) -> FixedSelection:
-        """Return what chooses behind the anchor of a model that this one has anchored."""
+        """Return the selection for the layers after the anchor, which needs to break no ties."""
         return type(self)(in_order=True) if self.anchors else self
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:

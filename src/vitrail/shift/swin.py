@@ -2,34 +2,39 @@
 
 All of A-Swin in one file, equation by equation: examples/a_swin_in_one_file.py.
 
-Three modules of Swin are replaced, each by one method, which calls the functions of the equations:
+Three modules of Swin are replaced, each by one method here. Two other files have the equations that
+these call, `selection` and `polyphase`:
 
-- `_tokenize`, A-token (Eq. 13): `selection.PerLayerSelection.forward`, with F of Eq. 14 from
-  `energies` where that is cheaper, else from dense tokens by `polyphase.strongest_phase`.
+- `_tokenize`, A-token (Eq. 13-14): `selection.PerLayerSelection.forward`.
 - `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `selection.window_energies`, the choice
   (Eq. 20) by `selection.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
-- `_merge`, A-PMerge (Eq. 21-23): `selection.PerLayerSelection.merge_patches`, by
-  `polyphase.strongest_phase`.
+- `_merge`, A-PMerge (Eq. 21-23): `selection.PerLayerSelection.merge_patches`.
+- In each of them `polyphase.components` are the grids of Eq. 15-16, `polyphase.strongest_phase`
+  chooses one by the energy of its tokens, and `polyphase.strongest` is the arg max.
 
-`polyphase.components` are the grids of Eq. 15-16, `polyphase.strongest` is every arg max. Blocks of
-timm's follow, on a circle (Eq. 7-9: `CircularWindows`). Its head takes the mean of the tokens
-(Eq. 4), so their order does not matter (Eq. 3). Eq. 19 chooses in every attention layer; here a
-stage chooses once, before its first block (as the example of Sec. A2.2; `polyphase_selection` has
-the other reading). Each window holds the same tokens in the same order, so timm's relative bias
-(Eq. 11-12) stays, without `adaptive_mvitv2`'s Eq. 24.
+The functions of other files do what their names say: `geometry.circular_conv` tokenises (Eq. 5-6),
+`energies` concatenates the patches that are merged (Eq. 10, Eq. 22) and, where this is cheaper,
+computes F of Eq. 14 without the tokens; `geometry.Frame` keeps where the tokens are (Eq. 2).
+
+timm's blocks follow, whose windows wrap around the borders of the image (Eq. 7-9:
+`CircularWindows`). timm's head takes the mean of the tokens (Eq. 4), so their order does not matter
+(Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses once, before its first block,
+as the example of Sec. A2.2 does (`vitrail.extensions.polyphase_selection` can choose in every
+layer). Each window holds the same tokens in the same order, so timm's relative position bias
+(Eq. 11-12) stays as it is, and Eq. 24 (`adaptive_mvitv2`) is not needed.
 
     model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="per_stage")
 
-With ``"per_stage"`` (see `selection`) one roll serves a stage's windows and the next merging, whose
-patches then begin at token 0. In the first stage the *anchor* is chosen, too: the window that comes
-first in memory. The image is rolled to it and tokenised again (`selection.tokens_at`). The
-tokens of a shifted image are then in the same memory order as those of the image and have the same
-bits, and so has all that follows: a convolution or a matrix product may round differently at
-another place.
+With ``"per_stage"`` (see `selection`) the tokens of a stage are rolled once, to where its windows
+and the patches of the next merging begin. In the first stage the *anchor* is chosen, too: the
+window that comes first in memory. The image is rolled to it and tokenised again
+(`selection.tokens_at`). The tokens of a shifted image are then in the same order in memory as those
+of the image, and have the same bits, and so have the results of all later layers. Without an anchor
+a convolution or a matrix product might round a token differently at another place.
 
-SwinV2 has a norm behind the projection of merging, which leaves all tokens with about the same
-energy, so energies are those before that norm. The sides of its windows are even, so the grid of
-windows fixes the phase of the next merging, and equivariance does not need A-PMerge.
+SwinV2 normalises the merged tokens after their projection, which gives all of them about the same
+energy, so the energy is taken before that norm. The sides of its windows are even, so the grid of
+windows determines the phase of the next merging, and equivariance does not need A-PMerge.
 """
 
 from __future__ import annotations
@@ -99,11 +104,11 @@ class CircularWindows(nn.Module):
 
 
 class CircularBlock(CircularWindows, SwinTransformerBlock):
-    """timm's block of Swin, on a circle."""
+    """timm's block of Swin, whose windows wrap around the borders."""
 
 
 class CircularBlockV2(CircularWindows, SwinTransformerV2Block):
-    """timm's block of SwinV2, on a circle."""
+    """timm's block of SwinV2, whose windows wrap around the borders."""
 
 
 class AdaptiveSwinBase(Adaptive, StageModel):

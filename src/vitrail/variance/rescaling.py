@@ -1,6 +1,8 @@
-"""The paper's method: at a larger test image, add UP(P) / sqrt(k) instead of UP(P).
+"""The paper's method: for a larger test image, add UP(P) / sqrt(k) instead of UP(P).
 
-Source: variance, Sec. "Variance Shift Due to Upsampling".
+Source: variance, Sec. "Variance Shift Due to Upsampling". On a table of white noise and on a smooth
+one: examples/variance.py. One other file completes the method: `vitrail.variance.upsampling`, which
+computes the variance ratio k.
 
 Images are interpolated in training and in the test, which leaves a variance of k Var[I] in both
 (Eq. 1, Eq. 3). A Vision Transformer's table of position embeddings P fits the size of training (Eq.
@@ -11,15 +13,15 @@ restores the ratio of training (`rescaled_table`).
 `replication.papers.variance.measures.embedding_variance` measures the variances of images and
 tables, and `replication.papers.variance.figures` divides them.
 
-The calibration ``iid``, for independent, identically distributed noise, is the paper's: the k of
-its Table 2 for every size of the image. The other calibrations are ours. ``exact`` has the k of the
-resize at hand, antialiased or not. Learned tables are smooth and lose much less; ``empirical``
+The calibration ``constant`` is the paper's: the k of its Table 2 for every size of the image. The
+other calibrations are ours. ``exact`` computes k for this change of size, antialiased or not. Both
+are the k of white noise; learned tables are smooth and lose much less variance, so ``empirical``
 divides by what this very table lost.
 
 Propositions 1 to 3 are about augmentations: `replication.papers.variance.augmentation_measures`.
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
-    larger = rescale_pos_embed(model, 448, antialias=False, calibration="iid")
+    larger = rescale_pos_embed(model, 448, antialias=False, calibration="constant")
 
 Only the grid of patch positions is interpolated and rescaled. Embeddings of prefix tokens (class,
 distillation, registers) stay as they are: their number does not depend on the image.
@@ -39,7 +41,9 @@ from torch import Tensor, nn
 from vitrail.errors import VitrailError, require_known
 from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, variance_ratio
 
-Calibration = Literal["none", "iid", "exact", "empirical"]
+Calibration = Literal["none", "constant", "exact", "empirical"]
+ALIASES = {"iid": "constant"}
+"""An older word for a calibration, which measures of segmenters have."""
 Size = tuple[int, int]
 
 # The paper gives no sizes for Table 2. Upsampling 224 to 448 values without antialiasing gives all
@@ -47,7 +51,7 @@ Size = tuple[int, int]
 PRINTED_AT = (224, 448)
 
 
-def iid_scale(
+def constant_scale(
     old_size: Size,
     new_size: Size,
     interpolation: Mode = "bicubic",
@@ -96,10 +100,10 @@ def rescaled_table(
         new_size: rows and columns wanted.
         interpolation: "nearest", "bilinear" or "bicubic".
         antialias: as in timm, whose default is True; the paper's constants are those without.
-        calibration: ``none`` is the common practice UP(P); ``iid`` the paper's UP(P) / sqrt(k),
-            whose k is that of 224 -> 448 without antialiasing; ``exact`` the same with the k of
-            this very resize, from its own weights; ``empirical`` gives UP(P) the variance of P.
-        also_at_train_size: with ``iid``, use the 2D constant even if the size does not change.
+        calibration: ``none`` is the common practice UP(P); ``constant`` the paper's
+            UP(P) / sqrt(k), whose k is that of 224 -> 448 without antialiasing; ``exact`` the same
+            with the k of this change of size; ``empirical`` gives UP(P) the variance of P.
+        also_at_train_size: with ``constant``, use the 2D constant even if the size does not change.
         scale: a factor to multiply UP(P) by, instead of a calibration.
 
     Returns:
@@ -116,17 +120,20 @@ def rescaled_table(
         planes = grid.reshape(1, *old_size, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
         planes = upsample(planes, new_size, interpolation, antialias)  # UP(P)
         resized = planes.flatten(2).transpose(1, 2)
+    calibration = cast(Calibration, ALIASES.get(calibration, calibration))
     require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:
         factor = scale
-    elif calibration == "iid":
-        factor = iid_scale(old_size, new_size, interpolation, also_at_train_size=also_at_train_size)
+    elif calibration == "constant":
+        factor = constant_scale(
+            old_size, new_size, interpolation, also_at_train_size=also_at_train_size
+        )
     elif calibration == "exact":
         factor = float(variance_ratio(old_size, new_size, interpolation, antialias) ** -0.5)
     elif calibration == "empirical":
         factor = empirical_scale(grid, resized)
-    # UP(P) / sqrt(k), the factor of ``iid`` being 1 / sqrt(k)
+    # UP(P) / sqrt(k), the factor of ``constant`` being 1 / sqrt(k)
     return torch.cat([pos_embed[:, :prefix], (factor * resized).to(pos_embed.dtype)], dim=1)
 
 
@@ -144,10 +151,14 @@ def rescale_pos_embed(
     """Return `model` for another image size, with its position embedding calibrated.
 
     Source: variance, Sec. "Rescaling Positional Embedding"; the paper's method is
-    ``antialias=False, calibration="iid"``. By default the result equals timm's own resampling.
+    ``antialias=False, calibration="constant"``. By default the result equals timm's own resampling.
 
     `model` itself is not changed. The result shares its weights, all but the table, so it costs
     hardly any memory; further calls start from the original table and do not add up.
+
+    Rows of prefix tokens (class, distillation, registers) stay as they are. timm's
+    `resample_abs_pos_embed` takes a table alone and is told their number, `num_prefix_tokens`; here
+    they are the rows that the model's own grid of patches leaves over.
 
     Args:
         model: a Vision Transformer of timm, of a fixed or a dynamic image size, or NaFlex with a
@@ -156,14 +167,12 @@ def rescale_pos_embed(
         img_size: pixels of the test image, (height, width) or both at once.
         interpolation: "nearest", "bilinear" or "bicubic".
         antialias: as in timm, whose default is True; the paper's constants are those without.
-        calibration: "none" is UP(P), the common practice; "iid" is the paper's UP(P) / sqrt(k),
-            whose k is that of 224 -> 448 pixels without antialiasing; "exact" has the k of this
-            very resize; "empirical" gives UP(P) the variance of P. The last two are ours.
-        also_at_train_size: with "iid", use the 2D constant even if the size does not change.
+        calibration: "none" is UP(P), the common practice; "constant" is the paper's UP(P) /
+            sqrt(k), whose k is that of 224 -> 448 values without antialiasing; "exact" computes k
+            for this change of size; "empirical" gives UP(P) the variance of P. The last two are
+            ours.
+        also_at_train_size: with "constant", use the 2D constant even if the size does not change.
         scale: a factor to multiply UP(P) by, instead of a calibration.
-
-    Rows of prefix tokens (class, distillation, registers) stay as they are: timm's
-    `num_prefix_tokens` follows from the table and the model's own grid.
 
     Raises:
         VitrailError: there is no such calibration or interpolation, the model adds no table of
@@ -233,7 +242,7 @@ def at_image_size(model: nn.Module, img_size: int | Size) -> nn.Module:
 
 
 def sharing_weights(model: nn.Module) -> Any:
-    """Copy a model but for its parameters, which deepcopy finds in its memo."""
+    """Copy a model, except its parameters, which both then share."""
     return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
 

@@ -14,7 +14,7 @@ from vitrail.measures.accuracy import hits
 from vitrail.measures.outputs import Batches, logits_of, out_of_memory
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed, sharing_weights
 
-CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "iid", "UP(P) / sqrt(k), exact k": "exact"}
+CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "constant", "UP(P) / sqrt(k), exact k": "exact"}
 """Calibrations of a larger table of positions (`vitrail.variance.rescaling`), by what they do."""
 NO_TABLE = "no table of positions"
 

@@ -165,7 +165,7 @@ def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatc
         lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
     )
     assert audited("--size", 48).code == 0
-    ways = [{"antialias": False, "calibration": way} for way in ("none", "iid", "exact")]
+    ways = [{"antialias": False, "calibration": way} for way in ("none", "constant", "exact")]
     assert tables == ways
 
 

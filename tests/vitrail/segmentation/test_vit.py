@@ -41,12 +41,12 @@ def positions(model, height, width):
     ("size", "axes"), [((32, 32), 0), ((32, 64), 1), ((64, 32), 1), ((64, 48), 2), ((24, 64), 1)]
 )
 def test_the_papers_constant_is_that_of_the_axes_that_grow(size, axes):
-    plain, calibrated = positions(micro(), *size), positions(micro(calibration="iid"), *size)
+    plain, calibrated = positions(micro(), *size), positions(micro(calibration="constant"), *size)
     assert torch.equal(calibrated[:, 0], plain[:, 0])  # the class token's
     torch.testing.assert_close(calibrated[:, 1:], plain[:, 1:] * K1D ** (-axes / 2))
 
 
-@pytest.mark.parametrize("calibration", ["none", "iid", "empirical"])
+@pytest.mark.parametrize("calibration", ["none", "constant", "empirical"])
 def test_it_is_the_models_of_the_variance_paper_at_a_larger_size(calibration):
     model = micro(calibration=calibration)
     images = noise(2, 3, 64, 48, dtype=torch.float32)
@@ -85,7 +85,7 @@ def test_positions_may_start_with_another_spread_or_be_left_out():
 
 
 def test_in_training_nothing_is_calibrated():
-    model = micro(calibration="iid").train()
+    model = micro(calibration="constant").train()
     torch.testing.assert_close(positions(model, 64, 64), positions(micro(), 64, 64))
 
 
@@ -174,5 +174,5 @@ def test_models_without_a_table_of_positions_are_refused():
 
 
 def test_an_unknown_calibration_is_refused():
-    with pytest.raises(VitrailError, match="'idd' is unknown; did you mean 'iid'"):
-        micro(calibration="idd")
+    with pytest.raises(VitrailError, match="'constan' is unknown; did you mean 'constant'"):
+        micro(calibration="constan")

@@ -12,8 +12,8 @@ import vitrail.models  # noqa: F401
 from vitrail.errors import VitrailError
 from vitrail.variance.rescaling import (
     at_image_size,
+    constant_scale,
     empirical_scale,
-    iid_scale,
     patch_positions,
     rescale_pos_embed,
     rescaled_table,
@@ -60,7 +60,7 @@ def test_the_rescaled_model_computes_with_the_rescaled_table(kind):
     for size in (56, (40, 24)):
         pixels = (size, size) if isinstance(size, int) else size
         images = torch.randn(2, 3, *pixels)
-        ours = rescale_pos_embed(vit(**KINDS[kind]), size, calibration="iid", antialias=False)
+        ours = rescale_pos_embed(vit(**KINDS[kind]), size, calibration="constant", antialias=False)
         fixed_at_size = vit(**{**options, "img_size": pixels})
         fixed_at_size.load_state_dict({**fixed.state_dict(), "pos_embed": ours.pos_embed})
         torch.testing.assert_close(ours(images), fixed_at_size(images))
@@ -70,7 +70,7 @@ def test_the_given_model_is_not_changed_and_its_weights_are_shared():
     model = vit()
     images, before = torch.randn(1, 3, 32, 32), model.pos_embed.clone()
     logits = model(images)
-    larger = rescale_pos_embed(model, 64, calibration="iid")
+    larger = rescale_pos_embed(model, 64, calibration="constant")
     assert larger.blocks[0].attn.qkv.weight is model.blocks[0].attn.qkv.weight
     assert torch.equal(model.pos_embed, before)
     assert torch.equal(model(images), logits)
@@ -80,7 +80,7 @@ def test_the_given_model_is_not_changed_and_its_weights_are_shared():
 @pytest.mark.parametrize("kind", ["class token", "registers", "registers, no embedding for them"])
 def test_prefix_embeddings_are_neither_resized_nor_rescaled(kind):
     model = vit(**KINDS[kind])
-    larger = rescale_pos_embed(model, 64, calibration="iid")
+    larger = rescale_pos_embed(model, 64, calibration="constant")
     prefix = model.pos_embed.shape[1] - 16
     assert larger.pos_embed.shape[1] == prefix + 64
     assert torch.equal(larger.pos_embed[:, :prefix], model.pos_embed[:, :prefix])
@@ -92,31 +92,44 @@ def test_prefix_embeddings_are_neither_resized_nor_rescaled(kind):
 )
 def test_iid_multiplies_by_the_printed_constant_of_the_axes_that_grow(mode, two_axes, one_axis):
     """variance, Sec. "Variance Shift Due to Upsampling"."""
-    assert iid_scale((14, 14), (28, 28), mode) == pytest.approx(two_axes, abs=5e-5)
-    assert iid_scale((14, 14), (54, 15), mode) == pytest.approx(two_axes, abs=5e-5)
-    assert iid_scale((14, 14), (14, 28), mode) == pytest.approx(one_axis, abs=5e-5)
-    assert iid_scale((14, 14), (7, 28), mode) == pytest.approx(one_axis, abs=5e-5)
-    assert iid_scale((14, 14), (14, 14), mode) == 1
-    assert iid_scale((14, 14), (14, 14), mode, also_at_train_size=True) == pytest.approx(
+    assert constant_scale((14, 14), (28, 28), mode) == pytest.approx(two_axes, abs=5e-5)
+    assert constant_scale((14, 14), (54, 15), mode) == pytest.approx(two_axes, abs=5e-5)
+    assert constant_scale((14, 14), (14, 28), mode) == pytest.approx(one_axis, abs=5e-5)
+    assert constant_scale((14, 14), (7, 28), mode) == pytest.approx(one_axis, abs=5e-5)
+    assert constant_scale((14, 14), (14, 14), mode) == 1
+    assert constant_scale((14, 14), (14, 14), mode, also_at_train_size=True) == pytest.approx(
         two_axes, abs=5e-5
     )
 
 
-def test_iid_is_the_uncalibrated_table_times_the_constant():
+def test_the_constant_calibration_is_the_uncalibrated_table_times_the_constant():
     model = vit()
     plain, ours = (
         patch_positions(rescale_pos_embed(model, 64, antialias=False, calibration=calibration))
-        for calibration in ("none", "iid")
+        for calibration in ("none", "constant")
     )
     torch.testing.assert_close(ours, 1.1707977 * plain)
 
 
-def test_iid_restores_the_variance_of_white_noise_and_overshoots_for_a_smooth_table():
+def test_the_older_word_of_the_constant_calibration_is_taken():
+    table = torch.randn(1, 17, 8)
+    older, newer = (
+        rescaled_table(table, (4, 4), (9, 9), calibration=word) for word in ("iid", "constant")
+    )
+    assert torch.equal(older, newer)
+
+
+def test_a_calibration_that_is_no_text_is_refused():
+    with pytest.raises(VitrailError, match="calibration 'None' is unknown"):
+        rescale_pos_embed(vit(), 64, calibration=None)
+
+
+def test_the_constant_restores_the_variance_of_white_noise_and_overshoots_for_a_smooth_table():
     rows = torch.linspace(0, 3, 14)
     smooth = (rows[:, None] + rows[None, :]).sin().reshape(1, 196, 1).expand(1, 196, 64)
     noise = torch.randn(1, 196, 512)
     ratios = [
-        rescaled_table(table, (14, 14), (28, 28), antialias=False, calibration="iid").var()
+        rescaled_table(table, (14, 14), (28, 28), antialias=False, calibration="constant").var()
         / table.var()
         for table in (noise, smooth)
     ]
@@ -134,12 +147,12 @@ def test_empirical_restores_the_variance_of_the_table(mode):
     )
 
 
-def test_empirical_and_iid_are_the_identity_at_the_training_size():
+def test_empirical_and_constant_are_the_identity_at_the_training_size():
     model = vit()
-    for calibration in ("empirical", "iid"):
+    for calibration in ("empirical", "constant"):
         same = rescale_pos_embed(model, 32, calibration=calibration)
         assert torch.equal(same.pos_embed, model.pos_embed)
-    always = rescale_pos_embed(model, 32, calibration="iid", also_at_train_size=True)
+    always = rescale_pos_embed(model, 32, calibration="constant", also_at_train_size=True)
     torch.testing.assert_close(patch_positions(always), 1.1707977 * patch_positions(model))
 
 
@@ -161,7 +174,7 @@ def test_half_precision_is_interpolated_in_single():
 
 def test_double_precision_stays_double():
     table = torch.randn(1, 17, 8, dtype=torch.float64)
-    for calibration in ("none", "iid", "exact", "empirical"):
+    for calibration in ("none", "constant", "exact", "empirical"):
         resized = rescaled_table(table, (4, 4), (9, 9), calibration=calibration)
         single = rescaled_table(table.float(), (4, 4), (9, 9), calibration=calibration)
         assert resized.dtype == torch.float64
@@ -183,7 +196,7 @@ def test_exact_restores_the_variance_of_white_noise_at_any_size(mode, new, antia
 
 def test_the_papers_constant_is_not_that_of_an_antialiased_resize():
     noise = torch.randn(1, 196, 3000)
-    paper = rescaled_table(noise, (14, 14), (28, 28), antialias=True, calibration="iid")
+    paper = rescaled_table(noise, (14, 14), (28, 28), antialias=True, calibration="constant")
     assert paper.var().item() < 0.97
 
 
@@ -210,7 +223,7 @@ def steerable(family: str, **options: object) -> nn.Module:
     return model.double().eval()
 
 
-@pytest.mark.parametrize("calibration", ["none", "iid", "exact", "empirical"])
+@pytest.mark.parametrize("calibration", ["none", "constant", "exact", "empirical"])
 @pytest.mark.parametrize("family", STEERABLE)
 def test_the_table_of_a_steerable_model_is_rescaled_as_the_dense_one(family, calibration):
     """Interpolation commutes with the group: the free weights make the rescaled dense table."""
@@ -260,7 +273,7 @@ def test_a_learned_table_of_naflex_is_rescaled_as_timm_does(size):
     pixels = (size, size) if isinstance(size, int) else size
     images = torch.randn(2, 3, *pixels)
     torch.testing.assert_close(rescale_pos_embed(model, size)(images), model(images))
-    ours = rescale_pos_embed(model, size, antialias=False, calibration="iid")
+    ours = rescale_pos_embed(model, size, antialias=False, calibration="constant")
     grid = (pixels[0] // 8, pixels[1] // 8)
     by_hand = naflex(grid)
     by_hand.load_state_dict({**model.state_dict(), "embeds.pos_embed": ours.embeds.pos_embed})
@@ -350,7 +363,7 @@ def test_the_stem_of_a_hybrid_decides_how_many_positions_there_are(size):
     expected.set_input_size(img_size=size)
     images = torch.randn(2, 3, *to_2tuple(size))
     assert torch.equal(rescale_pos_embed(model, size)(images), expected(images))
-    rescaled = rescale_pos_embed(model, size, calibration="iid")
+    rescaled = rescale_pos_embed(model, size, calibration="constant")
     assert rescaled(images).shape == (2, 5)
 
 
@@ -365,4 +378,4 @@ def test_each_option_of_a_model_is_that_of_its_table():
         expected = rescaled_table(table, (4, 4), (7, 7), **options)
         assert torch.equal(rescale_pos_embed(model, 56, **options).pos_embed, expected)
     with pytest.raises(TypeError, match=r"rescale_pos_embed.*'calib'"):
-        rescale_pos_embed(model, 56, calib="iid")
+        rescale_pos_embed(model, 56, calib="constant")

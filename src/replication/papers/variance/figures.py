@@ -8,9 +8,9 @@ from matplotlib.figure import Figure
 
 from vitrail import style
 from vitrail.style import Measurements
-from vitrail.variance.rescaling import iid_scale
+from vitrail.variance.rescaling import constant_scale
 
-PAPER_FACTOR = iid_scale((14, 14), (28, 28))
+PAPER_FACTOR = constant_scale((14, 14), (28, 28))
 
 # Label and colour of each way to calibrate P, the same in all figures.
 CALIBRATIONS = {

@@ -46,7 +46,7 @@ RIGHT = "right"
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"calibration": "none"},
     # Table 3 applies its constant at 224 pixels too, where nothing is upsampled.
-    "iid": {"calibration": "iid", "also_at_train_size": True},
+    "iid": {"calibration": "constant", "also_at_train_size": True},
     "empirical": {"calibration": "empirical"},
 }
 

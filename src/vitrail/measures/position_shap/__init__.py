@@ -1,5 +1,6 @@
 """Position-SHAP (position, Sec. 3): `shapley` states it.
 
-`measure` has the one call, `sweep` and `half_batches` our estimator and the authors'; `kernel` is
-Kernel SHAP of any number of features.
+`measure` is the call for users; `sweep` is our estimator and `half_batches` the authors', and both
+take the formulas from `shapley`. `kernel` is Kernel SHAP of any number of features, for comparison.
+examples/position.py measures two small models.
 """

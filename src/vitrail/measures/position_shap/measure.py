@@ -127,10 +127,11 @@ def samples_of(data: Data) -> Dataset[Any]:
     source: Any = data.dataset if isinstance(data, DataLoader) else data
     sized = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     batched = not isinstance(data, DataLoader) or data.batch_sampler is not None
-    if isinstance(source, IterableDataset) or not sized or not batched:
+    array = hasattr(source, "shape")  # of another library; its rows are no (image, label)
+    if isinstance(source, IterableDataset) or not sized or not batched or array:
         raise VitrailError(
             f"single images of the data, a {type(data).__name__}, cannot be read: give a data set "
-            "of (image, label) with a length, or a torch DataLoader of one with a batch_size "
-            "(timm's create_loader makes one with use_prefetcher=False)"
+            "of (image, label) with a length, a torch DataLoader of one with a batch_size (timm's "
+            "create_loader makes one with use_prefetcher=False), or images (n, 3, H, W) as a tensor"
         )
     return LoadedSamples(data) if isinstance(data, DataLoader) else data

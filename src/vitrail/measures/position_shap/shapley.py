@@ -1,6 +1,8 @@
 """Position-SHAP: how much of a prediction is due to position (position, Sec. 3).
 
-The network's response f, a sample's logit of its own class, is shared between two features: the
+Applied to two small models: examples/position.py.
+
+The network's response f, a sample's logit of its own class, is divided between two features: the
 image X and the position embedding P. A feature that is removed is replaced by a background: other
 images X_b, or embeddings P_b whose tokens are permuted. The logits are averaged over the
 background, as the Kernel SHAP software does (the paper's text instead averages the features;
@@ -10,13 +12,13 @@ and P have the values
     v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
     v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)
 
-The logits come from `position_shap_sweep` (ours: all other samples are the background), which hands
-them to `coalitions`, or from `position_shap_half_batches` (the paper's half batches, App. E). The
-rest is here: the SHAP values phi_P and phi_I (`shapley`: Eq. 3-4, Eq. 7-8), P-SHAP of a sample
-(`position_share`: Eq. 5), and that of a model, the mean over the samples that it classifies
-correctly (`PositionShap.mean`). Ours is the correction for few permutations (`debias`), the
-interval of the mean (`estimate`), from the derivative of the mean by the samples' weights, and the
-`interaction` of the two features, from the same four values.
+The logits come from `sweep` (ours: all other samples are the background), which calls `estimate`,
+or from `half_batches` (the paper's half batches, App. E). These two files only run the model. The
+rest is here: the four values of a sweep (`coalitions`), the SHAP values phi_P and phi_I (`shapley`:
+Eq. 3-4, Eq. 7-8), P-SHAP of a sample (`position_share`: Eq. 5), and that of a model, the mean over
+the samples that it classifies correctly (`PositionShap.mean`). Ours is the correction for few
+permutations (`debias`), the interval of the mean (`estimate`), from the derivative of the mean by
+the samples' weights, and the `interaction` of the two features, from the same four values.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ FEWEST = 100  # samples from which on an interval is trusted to stop a sweep
 
 
 def default_permutations(samples: int) -> int:
-    """Return K for so many samples: permutations then add less variance than sampling does."""
+    """Return K for a number of samples: permutations then add less variance than sampling does."""
     return PERMUTATIONS[samples > MANY]
 
 
@@ -123,7 +123,7 @@ def position_shap_sweep(
 
 
 def require_halves(permutations: int) -> None:
-    """Raise a VitrailError unless so many permutations are 1 or have two equal halves."""
+    """Raise a VitrailError unless the number of permutations is 1 or even."""
     if permutations < 1 or (permutations % 2 and permutations != 1):
         raise VitrailError(f"permutations is {permutations}; give 1 or an even number")
 

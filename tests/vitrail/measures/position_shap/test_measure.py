@@ -71,6 +71,7 @@ class Endless(IterableDataset):
         DataLoader(Endless(), 2),
         DataLoader(samples(4), batch_size=None),
         iter(DataLoader(samples(4), 2)),
+        samples(4).tensors[0].numpy(),
     ],
 )
 def test_data_of_which_no_single_image_can_be_read_is_refused(data):
