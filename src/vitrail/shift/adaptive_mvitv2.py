@@ -105,6 +105,7 @@ class AdaptiveAttention(MultiScaleAttention):
         """Complete an attention over `size` tokens that timm has built, with new tables."""
         self.grid = grid
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
+        # Distances of queries and keys are multiples of the step; the tables have a row for each.
         self.size, self.step = size, min(self.stride_q, self.stride_kv)
         for axis, period in zip(AXES, size, strict=True):
             table = self.proj.weight.new_empty(period // self.step, self.head_dim)

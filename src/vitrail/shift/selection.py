@@ -335,6 +335,7 @@ class PerLayerSelection(FixedSelection):
             return strongest_tokens(dense, conv, self.in_order)
         with torch.no_grad(), full_precision(x):
             scores = correlation_energies(x, conv)  # F(X^(m) E) of every m
+            # The energies along one direction only order grids of equal scores.
             phase = strongest_grid(projection_energies(x, conv), scores)  # m* (Eq. 14)
         return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase  # Eq. 13
 

@@ -135,6 +135,17 @@ class AdaptiveSwinBase(Adaptive, StageModel):
     ) -> None:
         """Complete what timm has built: see `Adaptive`.
 
+        Which grids are chosen if no other option is changed::
+
+            selection    tokens    windows    merging
+            per_layer    chosen    chosen     chosen
+            per_stage    chosen    chosen     fixed: the windows determine its phase
+            fixed        fixed     fixed      fixed
+
+        The grid of a module that is switched off is fixed; with "per_stage" and fixed windows that
+        of merging is chosen. If all modules are on, without `attention_mask`, the first stage has
+        an anchor, and the choices of later stages break no ties.
+
         Args:
             selection: "per_layer", "per_stage" or "fixed", see the module.
             adaptive_tokens: use A-token (shift, Eq. 13), else tokens begin at the first pixel.

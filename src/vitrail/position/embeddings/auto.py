@@ -3,7 +3,8 @@
 A learned number gamma scales the whole position embedding, so a model can weaken position by
 changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is
 unconstrained, and trained at a learning rate of its own, 0.1 (Sec. 4; `optimizer` in
-``configs/papers/position/recipes.yaml``).
+``configs/papers/position/recipes.yaml``). Two other files complete the method: `base`, which adds
+the scaled embedding to the tokens, and `rope`, which turns queries and keys by the scaled angles.
 """
 
 from __future__ import annotations
