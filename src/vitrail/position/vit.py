@@ -255,7 +255,7 @@ class PositionViT(Intermediates):
             require_known("global_pool", global_pool, get_args(Pool))
             if global_pool == "token" and self.cls_token is None:
                 raise VitrailError(
-                    "global_pool 'token' needs a CLS token; build the model with class_token true"
+                    "global_pool 'token' needs a CLS token; build the model with class_token=True"
                 )
             self.global_pool = global_pool
         self.num_classes = num_classes
