@@ -127,7 +127,7 @@ def samples_of(data: Data) -> Dataset[Any]:
     source: Any = data.dataset if isinstance(data, DataLoader) else data
     sized = hasattr(source, "__len__") and hasattr(source, "__getitem__")
     batched = not isinstance(data, DataLoader) or data.batch_sampler is not None
-    array = hasattr(source, "shape")  # of another library; its rows are no (image, label)
+    array = hasattr(source, "shape") and not isinstance(source, Dataset)  # its rows are no pairs
     if isinstance(source, IterableDataset) or not sized or not batched or array:
         raise VitrailError(
             f"single images of the data, a {type(data).__name__}, cannot be read: give a data set "
