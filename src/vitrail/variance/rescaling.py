@@ -42,8 +42,6 @@ from vitrail.errors import VitrailError, require_known
 from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, variance_ratio
 
 Calibration = Literal["none", "constant", "exact", "empirical"]
-ALIASES = {"iid": "constant"}
-"""An older word for a calibration, which measures of segmenters have."""
 Size = tuple[int, int]
 
 # The paper gives no sizes for Table 2. Upsampling 224 to 448 values without antialiasing gives all
@@ -120,7 +118,6 @@ def rescaled_table(
         planes = grid.reshape(1, *old_size, -1).permute(0, 3, 1, 2)  # (1, h*w, C) -> (1, C, h, w)
         planes = upsample(planes, new_size, interpolation, antialias)  # UP(P)
         resized = planes.flatten(2).transpose(1, 2)
-    calibration = cast(Calibration, ALIASES.get(calibration, calibration))
     require_known("calibration", calibration, get_args(Calibration))
     factor: float | Tensor = 1.0
     if scale is not None:

@@ -111,14 +111,6 @@ def test_the_constant_calibration_is_the_uncalibrated_table_times_the_constant()
     torch.testing.assert_close(ours, 1.1707977 * plain)
 
 
-def test_the_older_word_of_the_constant_calibration_is_taken():
-    table = torch.randn(1, 17, 8)
-    older, newer = (
-        rescaled_table(table, (4, 4), (9, 9), calibration=word) for word in ("iid", "constant")
-    )
-    assert torch.equal(older, newer)
-
-
 def test_a_calibration_that_is_no_text_is_refused():
     with pytest.raises(VitrailError, match="calibration 'None' is unknown"):
         rescale_pos_embed(vit(), 64, calibration=None)

@@ -116,7 +116,7 @@ def judge(
 
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {},
-    "iid": {"calibration": "iid"},
+    "iid": {"calibration": "constant"},
     "empirical": {"calibration": "empirical"},
     "zero": {"scale": 0.0},
 }

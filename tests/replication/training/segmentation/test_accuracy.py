@@ -147,7 +147,7 @@ def test_calibration_is_switched_on_the_same_weights(trained, info, data_root, m
         seen.append(
             backbone.model.rescaling.get("calibration", backbone.model.rescaling.get("scale"))
         )
-        wrong = {None: 0.5, "iid": 0.25, "empirical": 0.0, 0.0: 1.0}[seen[-1]]
+        wrong = {None: 0.5, "constant": 0.25, "empirical": 0.0, 0.0: 1.0}[seen[-1]]
         prediction = sample.mask.clone()
         prediction[: round(wrong * len(prediction))] = IGNORED - 1
         return prediction
@@ -162,7 +162,7 @@ def test_calibration_is_switched_on_the_same_weights(trained, info, data_root, m
     values = calibrated_accuracy(
         Trained("cpu", data_root, 0, recipe=trained.recipe, info=info, model=vit)
     )
-    assert seen == [None, "iid", "empirical", 0.0] * 2
+    assert seen == [None, "constant", "empirical", 0.0] * 2
     ways = ("baseline", "iid", "empirical", "zero")
     assert [values[f"aAcc/{way}"] for way in ways] == [50, 75, 100, 0]
     assert values["aAcc/iid-baseline"] == 25
