@@ -20,7 +20,7 @@ from replication.measures.flops import count
 from replication.report.tables import markdown_escape, pipe_table
 from tools.schemas import schemas
 from vitrail.__main__ import PACKAGES
-from vitrail.commands.app import app
+from vitrail.commands.app import WIDTH, app
 
 ABOUT_MODELS = """\
 # Models
@@ -30,6 +30,16 @@ the multiply-adds of one image at the model's own size, as the papers count them
 of attention, without its softmax and without Fourier transforms. The last columns compare with the
 plain model of the same size: an adaptive model computes what the plain one does, and besides
 chooses its grids. [timm.md](timm.md) says which of timm's functions each family has.
+"""
+ABOUT_COMMANDS = """\
+# Commands
+
+`vitrail COMMAND`, which is also `python -m vitrail COMMAND`. `audit`, `pshap` and `mmseg` are about
+one model; the others are about the replication and run in the root of a checkout. Each page is what
+`vitrail COMMAND --help` prints.
+"""
+ABOUT_STEPS = """\
+Snakemake calls these, and `vitrail --help` does not list them. You can use them by hand, too.
 """
 ABOUT_CONFIGURATION = """\
 # Configuration
@@ -56,29 +66,38 @@ PREFIXES = ("a_", "octic_d8_", "octic_i8_", "octic_h8_", "d2_", "h2_", "harmonic
 
 def pages() -> dict[Path, str]:
     """Return the pages as Markdown by their paths below docs/."""
-    commands = dict(command_pages())
-    index = "\n".join(["# Commands", "", "```{toctree}", ":maxdepth: 1", *commands, "```", ""])
     return {
-        Path("commands") / "index.md": index,
-        **{Path("commands") / f"{name}.md": page for name, page in commands.items()},
+        **command_pages(),
         Path("configuration.md"): configuration_page(),
         Path("models.md"): models_page(),
     }
 
 
-def command_pages() -> Iterator[tuple[str, str]]:
-    """Yield each command's name with its page: what its ``--help`` says."""
+def command_pages() -> dict[Path, str]:
+    """Return a page for each command, what its ``--help`` says, and one that lists them all."""
     for package in PACKAGES:
         for module in import_module(package).MODULES:
             import_module(f"{package}.{module}")
     group: Any = typer.main.get_command(app)
     context = group.make_context("vitrail", [], resilient_parsing=True)
-    for name in sorted(group.commands):
+    pages = {}
+    rows: dict[bool, list[list[str]]] = {False: [], True: []}  # by whether ``--help`` leaves it out
+    for name in group.list_commands(context):
         command = group.commands[name]
         own = command.make_context(name, [], parent=context, resilient_parsing=True)
         own.info_name = f"vitrail {name}"
         own.parent = None
-        yield name, f"# `vitrail {name}`\n\n```text\n{command.get_help(own)}\n```\n"
+        text = f"# `vitrail {name}`\n\n```text\n{command.get_help(own)}\n```\n"
+        pages[Path("commands") / f"{name}.md"] = text
+        rows[command.hidden].append([f"[`{name}`]({name}.md)", command.get_short_help_str(WIDTH)])
+    parts = [
+        ABOUT_COMMANDS.rstrip(),
+        pipe_table(["command", "what it does"], rows[False], numbers=False),
+        ABOUT_STEPS.rstrip(),
+        pipe_table(["command", "what it does"], rows[True], numbers=False),
+        "\n".join(["```{toctree}", ":hidden:", *(path.stem for path in pages), "```"]),
+    ]
+    return {Path("commands") / "index.md": "\n\n".join(parts) + "\n", **pages}
 
 
 def configuration_page() -> str:

@@ -10,11 +10,13 @@ from tools.schemas import schemas
 
 
 def test_each_command_has_a_page_with_its_options():
-    pages = dict(reference.command_pages())
+    pages = {path.stem: page for path, page in reference.command_pages().items()}
+    index = pages.pop("index")
     assert {"audit", "plan", "publish", "run", "search", "verify", "why"} <= {*pages}
     assert "--no-pretrained" in pages["audit"]
     assert all(page.startswith(f"# `vitrail {name}`") for name, page in pages.items())
     assert all("Usage: vitrail " + name in page for name, page in pages.items())
+    assert all(f"| [`{name}`]({name}.md)" in index for name in pages)
 
 
 def test_the_keys_of_every_file_are_listed_once():
