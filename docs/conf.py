@@ -1,11 +1,12 @@
 """Sphinx's configuration: the site of README, docs/, deviations and the API (`make docs`)."""
 
 import ast
+import posixpath
 import re
 import sys
 from importlib import metadata
 from importlib.util import find_spec
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
@@ -16,13 +17,11 @@ sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 
 from replication.plan.catalog import load_catalog  # noqa: E402
 from replication.publishing.publish import published_results  # noqa: E402
-from replication.report.formatting import table_of  # noqa: E402
 from replication.report.html_report import as_html  # noqa: E402
 from replication.report.ledger import published_folder, read_published  # noqa: E402
-from replication.report.results import cells_of  # noqa: E402
-from replication.report.sortable import as_sortable  # noqa: E402
 from tools import demo, reference  # noqa: E402
 
+RELATIVE = re.compile(r"\]\((?!\w+:|#)([^)\s]+)")
 LISTED = re.compile(r"\]\(\.\./\.\./((?:src|tests)/[\w/]+\.py)(?:#([\w.]+))?\)")
 
 project = "Vitrail"
@@ -46,6 +45,7 @@ include_patterns = [
     "results/published/*/report.md",
     "results/published/*/*/*.md",
 ]
+exclude_patterns = ["README.md"]  # the start page includes it
 myst_heading_anchors = 4
 # Links to folders, which a site does not have; tables, which the report leads to; names of two.
 suppress_warnings = ["myst.xref_missing", "toc.not_included", "ref.python"]
@@ -98,6 +98,16 @@ def link_to_lines(app, docname, source):
     source[0] = LISTED.sub(link, source[0])
 
 
+def keep_links(app, path, parent, content):
+    """Let the links of an included page lead from the page that includes it to the same files."""
+    here = PurePosixPath(app.env.docname).parent
+    if path.suffix == ".md":
+        content[0] = RELATIVE.sub(
+            lambda found: f"]({posixpath.relpath(posixpath.join(path.parent, found[1]), here)}",
+            content[0],
+        )
+
+
 def list_code(app, exception):
     """Write the listings that equation pages link to."""
     for path in app.listed_code if exception is None else ():
@@ -109,9 +119,11 @@ def list_code(app, exception):
 
 
 def write_reference(app):
-    """Write the pages that code and schemas decide; git ignores them."""
-    for name, page in reference.pages().items():
-        path = ROOT / "docs" / name
+    """Write the pages that code and schemas decide, which git ignores; delete those of the past."""
+    pages = {ROOT / "docs" / name: page for name, page in reference.pages().items()}
+    for path in {*(ROOT / "docs" / "commands").glob("*.md")} - {*pages}:
+        path.unlink()
+    for path, page in pages.items():
         path.parent.mkdir(exist_ok=True)
         if not path.is_file() or path.read_text(encoding="utf-8") != page:
             path.write_text(page, encoding="utf-8")
@@ -126,16 +138,6 @@ def write_report(app, exception):
         (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
 
 
-def write_cross_table(app, exception):
-    """Write the page on which the published cross table is sorted and filtered."""
-    if exception is None:
-        catalog = load_catalog(ROOT, scale="full", extensions=True)
-        artifact = catalog.rendering_node(catalog.artifact("cross", "table")).artifact
-        cells = cells_of(artifact, ROOT / "results" / "published" / "study")
-        page = as_sortable(table_of(artifact, cells), "index.html")
-        (Path(app.outdir) / "docs" / "cross-table.html").write_text(page, encoding="utf-8")
-
-
 def write_demo(app, exception):
     """Add the page on which small models run in the browser."""
     if exception is None and not demo.build(ROOT, Path(app.outdir) / "docs" / "demo"):
@@ -143,11 +145,11 @@ def write_demo(app, exception):
 
 
 def setup(app):
-    """Connect the six."""
+    """Connect what is written before, while and after pages are read."""
     app.listed_code = set()
     app.connect("builder-inited", write_reference)
     app.connect("source-read", link_to_lines)
+    app.connect("include-read", keep_links)
     app.connect("build-finished", list_code)
     app.connect("build-finished", write_report)
-    app.connect("build-finished", write_cross_table)
     app.connect("build-finished", write_demo)

@@ -13,10 +13,17 @@ from tests.conftest import ROOT
 SITE = ROOT / "build" / "docs"
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
 PAGES = [
-    *("docs/index", "README", "FINDINGS", "docs/installation", "docs/tutorial", "docs/reproduce"),
+    *("docs/index", "FINDINGS", "docs/start", "docs/reproduce", "docs/cluster", "docs/audit"),
+    *("docs/results", "docs/is-it-right", "docs/protocol", "docs/extensions", "docs/examples"),
     *("docs/papers/shift", "docs/papers/octic", "docs/papers/position", "docs/papers/variance"),
-    *("docs/equations/shift", "configs/papers/octic/deviations", "docs/stand-ins", "docs/targets"),
-    *("docs/models", "docs/configuration", "docs/commands/plan", "docs/library", "docs/demo/index"),
+    *("docs/equations/shift", "configs/papers/octic/deviations", "docs/timm", "docs/targets"),
+    *(
+        "docs/models",
+        "docs/configuration",
+        "docs/commands/index",
+        "docs/library",
+        "docs/demo/index",
+    ),
 ]
 LOOK = """<body><iframe width="WIDTH" height="900"></iframe><script>
 const frame = document.querySelector("iframe"), seen = {};

@@ -1,10 +1,10 @@
 """``python -m tools.docs`` writes the pages of docs/ that the configuration decides.
 
-docs/targets.md lists what Snakemake makes. docs/equations/ has a page for each paper: see
-`tools.equations`. docs/stand-ins.md has a section for each dataset that
-replaces another at laptop scale: for which one and in which paper, what its code says of it, and
-eight of its images. Only papers with published results at laptop scale are documented. A test fails
-where a page is not what registry, code and scales say.
+docs/targets.md lists what Snakemake makes at each scale. Its last part has a section for each
+dataset that replaces another at scale laptop: for which one and in which paper, what its code says
+of it, and eight of its images. docs/equations/ has a page for each paper: see `tools.equations`.
+Only papers with published results at scale laptop are documented. A test fails where a page is not
+what registry, code and scales say.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from PIL import Image
 
 from replication.config.datasets import DatasetInfo
 from replication.config.functions import import_function
+from replication.config.settings import known_scales
 from replication.images.opening import build
 from replication.plan.catalog import Catalog, load_catalog
 from replication.report.ledger import published_papers
@@ -28,35 +29,32 @@ from replication.report.tables import markdown_escape, pipe_table
 from tools import equations
 from vitrail.errors import exit_on_error
 
-STAND_INS = Path("docs") / "stand-ins.md"
-TARGETS = Path("docs") / "targets.md"
+PAGE = Path("docs") / "targets.md"
+PICTURES = Path("docs") / "stand-ins"
 ABOUT_TARGETS = """\
-# Targets
+# Tables and figures that can be made, and stand-ins
 
-What `snakemake TARGET` makes at laptop scale. Beside these there are `all`, `tables`, `figures`,
-the name of each paper, and collections: `proofs` (what holds for any weights, at full size, with
-negative controls) and `benchmarks` (speed, memory and counts, without data or
-training). `tableN` and `figN` alone are short for the lead paper (`lead_paper` in
-`configs/default.yaml`). "Ours" stands where the paper has no such artifact.
+What `snakemake TARGET` makes at scale laptop. Other targets are `all`, `tables`, `figures`, the
+name of each paper, `proofs` (what holds for any weights, at full size, with negative controls) and
+`benchmarks` (speed, memory and counts, without data or training). `tableN` and `figN` alone mean
+those of the lead paper (`lead_paper` in `configs/default.yaml`). "Ours" means that the paper has no
+such artifact.
+"""
+ABOUT_ELSEWHERE = """\
+## Made at other scales
 
-Not made at laptop scale is what goes beyond the papers and needs several seeds: `shift_fractional`,
-`shift_harmonic_limits`, `position_others`, `octic_choices` and `octic_invariances` ([later
-methods](later.md)), `variance_sweep` and `cross_table` ([what it is](cross.md)). Not
-made, either, are `variance_others` (later models with published weights at larger sizes),
-`octic_published` and `octic_published_dinov2` (the octic authors' weights, evaluated),
-`shift_table1_augmented` (Table 1 with each model's default augmentation) and
-`shift_table1_literal` (Tables 1 and 2 trained with what Table A2 lists alone).
-Measured on real photographs, at scale small, are `shift_photographs`, `variance_learned_fig1` and
-`variance_learned_fig2`. `snakemake cross_table` says at which scales they are.
+These need real images, published weights or several seeds, so scale laptop does not make them. Some
+need `--config extensions=true`. The scales in brackets can make them. `cross_table` (full) puts all
+families through the tests of all papers ([its columns](audit.md#all-families-in-one-table)).
 """
 ABOUT_STAND_INS = """\
-# Stand-ins
+## Stand-ins of scale laptop
 
-At scale laptop each dataset of the papers is replaced by a stand-in: a small
-dataset that is composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans
-of handwritten digits (8x8 pixels) and two photographs (640x427). Labels are exact. A stand-in
-has, by construction, the property that the paper's claims are about. Its numbers are not the
-paper's: a verdict on a stand-in is about it and the small models that are trained on it.
+At scale laptop a stand-in replaces each dataset of the papers. It is a small dataset that is
+composed, from a fixed seed, of two things that scikit-learn bundles: 1,797 scans of handwritten
+digits (8x8 pixels) and two photographs (640x427). Labels are exact. By construction, a stand-in has
+the property that the paper's claims are about. Its numbers are not the paper's: a verdict on a
+stand-in is about the stand-in and the small models that are trained on it.
 
 Each picture shows eight test images.
 """
@@ -102,26 +100,44 @@ def targets_page(catalog: Catalog) -> str:
         ]
         table = pipe_table(["target", "what it is", "in the paper"], rows, numbers=False)
         parts += [f"## {name}: {paper.info.title}", table]
+    parts += [ABOUT_ELSEWHERE.rstrip(), made_elsewhere(catalog), *stand_in_sections(catalog)]
     return "\n\n".join(parts) + "\n"
 
 
-def stand_ins_page(catalog: Catalog) -> str:
-    """Return the page of stand-ins as Markdown."""
-    parts = [ABOUT_STAND_INS.rstrip()]
+def made_elsewhere(catalog: Catalog) -> str:
+    """Return the list of the targets that a catalogue's scale does not make, with their scales."""
+    scales: dict[str, list[str]] = defaultdict(list)
+    titles: dict[str, str] = {}
+    for scale in known_scales(catalog.root):
+        other = load_catalog(catalog.root, scale=scale, extensions=True)
+        for name in (name for name in catalog.papers if name in other.papers):
+            for artifact in other.papers[name].artifacts.values():
+                scales[artifact.target].append(scale)
+                titles[artifact.target] = artifact.title
+    lines = [
+        f"- `{target}`: {markdown_escape(titles[target])} ({', '.join(found)})"
+        for target, found in scales.items()
+        if catalog.scale.name not in found
+    ]
+    return "\n".join(lines)
+
+
+def stand_in_sections(catalog: Catalog) -> Iterator[str]:
+    """Yield the sections of the stand-ins as Markdown."""
+    yield ABOUT_STAND_INS.rstrip()
     for name, used in stand_ins(catalog).items():
         info = catalog.datasets[name]
         uses = "; ".join(
             f"{catalog.datasets[printed].title} ({', '.join(papers)})"
             for printed, papers in used.items()
         )
-        parts += [
-            f"## `{name}`",
+        yield f"### `{name}`"
+        yield (
             f"Stands in for {uses}. {info.classes} classes, {info.train_images:,} training and "
-            f"{info.val_images:,} test images.",
-            description(info, catalog.datasets),
-            f"![eight images of {name}](stand-ins/{name}.png)",
-        ]
-    return "\n\n".join(parts) + "\n"
+            f"{info.val_images:,} test images."
+        )
+        yield description(info, catalog.datasets)
+        yield f"![eight images of {name}]({PICTURES.name}/{name}.png)"
 
 
 def description(info: DatasetInfo, datasets: Mapping[str, DatasetInfo]) -> str:
@@ -169,17 +185,15 @@ def picture(info: DatasetInfo) -> Image.Image:
 def main() -> None:
     """Write the pages and pictures; delete pictures of stand-ins that are no more."""
     catalog = documented()
-    folder = STAND_INS.with_suffix("")
-    folder.mkdir(parents=True, exist_ok=True)
-    STAND_INS.write_text(stand_ins_page(catalog), encoding="utf-8")
-    TARGETS.write_text(targets_page(catalog), encoding="utf-8")
+    PICTURES.mkdir(parents=True, exist_ok=True)
+    PAGE.write_text(targets_page(catalog), encoding="utf-8")
     for path, page in equations.pages(catalog).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(page, encoding="utf-8")
-    wanted = {folder / f"{name}.png" for name in stand_ins(catalog)}
+    wanted = {PICTURES / f"{name}.png" for name in stand_ins(catalog)}
     for path in wanted:
         picture(catalog.datasets[path.stem]).save(path, optimize=True)
-    for path in set(folder.glob("*.png")) - wanted:
+    for path in set(PICTURES.glob("*.png")) - wanted:
         path.unlink()
 
 

@@ -1,6 +1,6 @@
 """A second judge of the published claims: it reads CSVs and ``claims.yaml``, and none of our code.
 
-The rules are restated from docs/protocol.md with pandas and SciPy: gates, intervals, q-values.
+The rules are restated from docs/results.md with pandas and SciPy: gates, intervals, q-values.
 """
 
 import itertools

@@ -43,10 +43,10 @@ def verify(
     """Compare your results with the published ones.
 
     Cell by cell and claim by claim, of all artifacts or of some. Exits with status 1 when cells are
-    missing, altered, or further from the published ones than chance explains (docs/results.md says
-    how this is judged), and when a claim that held as published fails. With --published nothing
-    needs to be trained here. With --against your numbers are compared with those of another scale
-    under other seeds, such as study's; exits with status 1 when they differ more than chance
+    missing, altered, or further from the published ones than chance explains (docs/reproduce.md
+    says how this is judged), and when a claim that held as published fails. With --published
+    nothing needs to be trained here. With --against your numbers are compared with those of another
+    scale under other seeds, such as study's; exits with status 1 when they differ more than chance
     explains.
 
     \b

@@ -240,13 +240,23 @@ def test_an_unknown_device_is_answered_with_the_closest(vitrail):
 def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):
     here = load_catalog(scale="workstation")
     costs = Costs(here, load_devices(root)["a100"])
-    page = (root / "docs" / "workstation.md").read_text()
+    page = (root / "docs" / "cluster.md").read_text()
     for name in (*(name for name, paper in here.papers.items() if paper.artifacts), "all"):
         runs = here.runs_of(*here.target(name).artifacts)
         hours = training_work(runs, costs).whole.times(1 / 3600)
         said = f"{hours.low:.2g} to {hours.high:.2g}"
         assert re.search(rf"^\| `?{name}`? \|.*\| {said} \|$", page, re.MULTILINE), (name, said)
     assert float(f"{hours.high:.2g}") <= 48  # to the digits that the page has
+
+
+def test_the_papers_own_trainings_take_the_hours_that_their_pages_say(root):
+    here = catalog_of("full")
+    costs = Costs(here, load_devices(root)["a100"])
+    for page in (root / "docs" / "papers").glob("*.md"):
+        runs = here.runs_of(*here.target(page.stem).artifacts)
+        hours = training_work(runs, costs).whole.times(1 / 3600)
+        low, high = (f"{float(f'{bound:.2g}'):,.0f}" for bound in (hours.low, hours.high))
+        assert f"take {low} to {high} hours of one A100" in page.read_text(), page.stem
 
 
 def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node():
