@@ -3,7 +3,7 @@
 `r` turns an image anticlockwise by a quarter, `m` mirrors it left to right, and a word is applied
 from its right end: "mr" turns first. The regular representation permutes (y0..y7), one value for
 each element. The isotypic one acts on (x0..x7) by the irreducible ones: A1, A2, B1, B2 of one
-dimension, and two copies of E, (x4, x5) and (x6, x7). The Fourier transform leads between them.
+dimension, and two copies of E, (x4, x5) and (x6, x7). The Fourier transform maps one to the other.
 
 Octic features are one tensor ``(8, B, N, c)``, a plane of ``c = C / 8`` channels per vector of the
 isotypic basis: A1, A2, B1, B2, then E's copy 1, rows 0 and 1, and its copy 2, rows 0 and 1.

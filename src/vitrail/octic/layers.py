@@ -1,5 +1,7 @@
 """The octic layers (octic, Sec. 3.3), each in a few lines on features ``(8, B, N, c)``.
 
+In a whole small model: examples/octic.py.
+
 **The group** D8 is made of a quarter turn r and a mirroring m. Its irreducible representations are
 four of dimension 1 (A1, A2, B1, B2) and one of dimension 2, E (octic, Eq. 1)::
 

@@ -46,9 +46,10 @@ class Views(NamedTuple):
 def accuracy_under_turns(
     model: nn.Module, batches: Batches, *, seed: int = 0, indices: Iterable[int] | None = None
 ) -> RotatedAccuracy:
-    """Turn every image by a random multiple of 90 degrees (octic, Table 2, "OOD Rot.").
+    """Measure top-1 and top-5 accuracy on upright images and on the same images turned.
 
-    Source: octic, Sec. 4.1.
+    Every image is turned by a random multiple of 90 degrees. Source: octic, Sec. 4.1, and "OOD
+    Rot." of Table 2.
 
     Args:
         model: a classifier in evaluation mode.

@@ -1,11 +1,15 @@
 """Octic Vision Transformers (octic, Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
 
-The patch embedding makes octic features and the first k blocks keep them so. What follows is the
-family: nothing, all blocks are octic, and invariants of the class token are classified (D8); or
-standard blocks, which see the planes as plain channels (H8) or invariants of every token (I8), with
-k half the depth. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
+The patch embedding makes octic features, and the first k blocks keep them octic. In D8 all blocks
+are octic, and invariants of the class token are classified. In H8 and I8 k is half the depth, and
+standard blocks follow: those of H8 see the planes as plain channels, those of I8 see invariants of
+every token. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
 
     model = timm.create_model("octic_d8_vit_large_patch16_224", invariant="polynomial")
+
+Other files complete the method: `group` has the group and its Fourier transform (Eq. 1-5, 11),
+`layers` a block (Eq. 6-9), `embeddings` patches and positions (Eq. 10), `invariants` the invariants
+(Eq. 12-17). `fast_block` computes the same as `layers`, faster. In one file: examples/octic.py.
 """
 
 from __future__ import annotations

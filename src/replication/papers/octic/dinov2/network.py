@@ -99,7 +99,7 @@ class Network(nn.Module):
         if backbone.cls_token is None:
             raise VitrailError(
                 f"model '{recipe.model.name}' has no class token, which DINO projects; leave "
-                "class_token true"
+                "class_token=True"
             )
         self.backbone: Any = backbone
         spec, width = recipe.head, cast(int, backbone.num_features)
