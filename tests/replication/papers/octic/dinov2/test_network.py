@@ -244,7 +244,7 @@ def test_a_model_without_a_class_token_is_refused(make_recipe):
     backbone = OcticVisionTransformer(
         "h8", num_heads=2, depth=2, mask_token=True, class_token=False, global_pool="avg"
     )
-    with pytest.raises(VitrailError, match=r"has no class token, .* leave class_token true"):
+    with pytest.raises(VitrailError, match=r"has no class token, .* leave class_token=True"):
         Network(make_recipe(), backbone)
 
 
