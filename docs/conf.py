@@ -130,12 +130,12 @@ def write_reference(app):
 
 
 def write_report(app, exception):
-    """Write the page of the published results of scale laptop, which the start page leads to."""
-    if exception is None:
-        catalog = load_catalog(ROOT, scale="laptop")
+    """Write the pages of all published results of a scale, which the start page leads to."""
+    for scale in ("small", "laptop") if exception is None else ():
+        catalog = load_catalog(ROOT, scale=scale)
         published = published_folder(catalog)
         page = as_html(published_results(catalog, published, read_published(published)))
-        (Path(app.outdir) / "docs" / "report.html").write_text(page, encoding="utf-8")
+        (Path(app.outdir) / "docs" / f"{scale}.html").write_text(page, encoding="utf-8")
 
 
 def write_demo(app, exception):

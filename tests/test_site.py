@@ -40,7 +40,7 @@ const frame = document.querySelector("iframe"), seen = {};
 
 
 @pytest.mark.skipif(
-    BROWSER is None or not (SITE / "docs" / "report.html").is_file(),
+    BROWSER is None or not (SITE / "docs" / "laptop.html").is_file(),
     reason="needs chromium, and the site (make docs)",
 )
 @pytest.mark.parametrize("width", [390, 1280, 1440])
