@@ -51,9 +51,10 @@ class Paper:
         written = configuration(scale, f"configs/papers/{name}/claims.yaml")
         self.claims = [claim for entry in written for claim in expanded(entry)]
         # Those of scales study, plateau and later were laid over the laptop's file.
-        laptop = configuration(scale, f"configs/papers/{name}/scales/laptop.yaml")
+        own = scale if (ROOT / "configs" / "scales" / f"{scale}.yaml").is_file() else "laptop"
+        changed = configuration(scale, f"configs/papers/{name}/scales/{own}.yaml")
         self.untested = [
-            pattern for patterns in laptop.get("untested", {}) for pattern in patterns.split(", ")
+            pattern for patterns in changed.get("untested", {}) for pattern in patterns.split(", ")
         ]
 
 
