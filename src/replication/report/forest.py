@@ -23,7 +23,7 @@ LOOKS = {
 }
 ROW = 0.085  # inches
 LINEAR = 1.0  # effects below so many points are drawn on a linear scale
-TICKS = (-100, -10, -1, 0, 1, 10, 100)  # points
+WIDE = 20.0  # points; an axis that reaches no further has ticks at 2 and 5, too
 
 
 def forest(claims: pd.DataFrame) -> Figure:
@@ -70,7 +70,10 @@ def _panel(axes: Any, paper: str, effects: pd.DataFrame) -> None:
     axes.axvline(0, color="black", lw=0.5)
     limits = axes.get_xlim()
     axes.set_xscale("symlog", linthresh=LINEAR)
-    axes.set_xticks([tick for tick in TICKS if limits[0] <= tick <= limits[1]])
+    steps = (1, 2, 5) if max(map(abs, limits)) <= WIDE else (1,)
+    ticks = [step * 10**power for power in range(3) for step in steps]
+    ticks = [0, *ticks, *(-tick for tick in ticks)]
+    axes.set_xticks([tick for tick in ticks if limits[0] <= tick <= limits[1]])
     axes.xaxis.set_major_formatter("{x:g}")
     axes.set_yticks(range(len(effects)), effects["id"], fontsize=3.5)
     axes.set(
