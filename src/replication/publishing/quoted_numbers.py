@@ -11,10 +11,10 @@ its cells have a verdict, such as "outside" (`replication.claims.comparison`). T
 of it is kept at its decimals.
 
 ``claim.FIELD["octic/h8-l-accuracy"]`` is about a judged claim (``claims.csv``): ``left``,
-``right``, ``effect`` (left less right), ``half_width`` of its 95 % interval, ``printed_effect`` or
-``seeds``. Behind a word, ``<!-- claim.status["octic/h8-l-accuracy"] -->`` keeps that word its
-verdict. ``claims["octic", "empirical", "held"]`` is how many claims of a paper and a kind have a
-verdict, those about the same numbers counted once.
+``effect`` (left less right), ``half_width`` of its 95 % interval or ``printed_effect``. Behind a
+verdict, ``<!-- claim.status["octic/h8-l-accuracy"] -->`` keeps it that of the claim.
+``claims["octic", "empirical", "held"]`` is how many claims of a paper and a kind have a verdict,
+those about the same numbers counted once.
 
 Results are those of the default scale (`configs/default.yaml`); a comment may name another one, as
 in ``<!-- small: shift_photographs[row, column] -->``.
@@ -41,7 +41,7 @@ from vitrail.errors import VitrailError, did_you_mean
 
 QUOTE = re.compile(
     r"(?:(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
-    rf"|(?P<verdict>{'|'.join(STATUSES)}))"
+    r"|(?P<verdict>(?:not )?[^\s<>(]+)(?=<!-- (?:[\w-]+: )?claim\.status\[))"
     r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
     re.DOTALL,
 )
@@ -53,7 +53,7 @@ OPERATORS: dict[type, Callable[..., Any]] = {
     ast.USub: operator.neg,
 }
 FIELDS = {"std": "std", "paper": "paper_value"}
-CLAIM_FIELDS = ("left", "right", "half_width", "printed_effect", "seeds")
+CLAIM_FIELDS = ("left", "effect", "half_width", "printed_effect")
 VERDICTS = get_args(Verdict)
 FUNCTIONS: dict[str, Callable[..., float]] = {
     "abs": abs,
@@ -77,9 +77,13 @@ def refreshed(
     def rewritten(quote: re.Match[str]) -> str:
         if quote["scale"] not in scales:
             return quote[0]
-        if quote["verdict"]:
-            value = _evaluate(quote["expression"], results, where, _status)
-            return value + quote[0].removeprefix(quote["verdict"])
+        if word := quote["verdict"]:
+            if word not in STATUSES:
+                raise VitrailError(
+                    f"{where}: the comment '{quote['expression']}' stands behind '{word}'; put it "
+                    f"behind a verdict: {', '.join(STATUSES)}"
+                )
+            return _evaluate(quote["expression"], results, where, _status) + quote[0][len(word) :]
         value = float(_evaluate(quote["expression"], results, where, _value))
         separator = "," if "," in quote["number"] else ""
         text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
@@ -98,7 +102,9 @@ def _evaluate(
     try:
         return of(ast.parse(" ".join(expression.split()), mode="eval").body, results)
     except (SyntaxError, TypeError, ValueError, ArithmeticError, LookupError) as error:
-        raise VitrailError(f"{where}: the comment '{expression}' says no number: {error}") from None
+        raise VitrailError(
+            f"{where}: the comment '{expression}' cannot be computed: {error}"
+        ) from None
     except VitrailError as error:
         raise VitrailError(f"{where}: the comment '{expression}': {error}") from None
 
@@ -137,12 +143,10 @@ def _status(node: ast.AST, results: Path) -> str:
 
 def _of_claim(name: str, field: str, results: Path) -> float:
     claim = _claim(name, results)
-    if field == "effect":
-        return float(claim["left"] - claim["right"])
     if field not in CLAIM_FIELDS:
-        raise VitrailError(
-            f"a claim has no '{field}'{did_you_mean(field, ('effect', *CLAIM_FIELDS))}"
-        )
+        raise VitrailError(f"a claim has no '{field}'{did_you_mean(field, CLAIM_FIELDS)}")
+    if pd.isna(claim[field]):
+        raise VitrailError(f"claim '{name}' has no {field}, as it is {claim['status']}")
     return float(claim[field])
 
 
@@ -171,7 +175,8 @@ def _claims(results: Path) -> pd.DataFrame:
     path = results / "claims.csv"
     if not path.is_file():
         raise VitrailError(f"there is no {path}")
-    return pd.read_csv(path)
+    claims = pd.read_csv(path)
+    return claims.assign(effect=claims["left"] - claims["right"])
 
 
 def _count(target: str, verdict: str, results: Path) -> int:

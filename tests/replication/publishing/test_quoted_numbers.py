@@ -29,7 +29,8 @@ def results(tmp_path):
     claims = [
         swin | {"evidence": "a"},
         swin | {"id": "same-numbers", "status": "undecided", "evidence": "a"},
-        swin | {"id": "other", "evidence": "b"},
+        swin | {"id": "other", "evidence": None, "left": float("nan"), "status": "not run"},
+        swin | {"id": "third", "evidence": "e"},
         swin | {"id": "exact", "kind": "exact", "evidence": "c"},
         swin | {"paper": "octic", "evidence": "d"},
     ]
@@ -91,11 +92,11 @@ def test_a_paper_may_be_called_as_another_begins(results):
         ('shift_table1["Swin", "C / Acc."] / 0', "division by zero"),
         ('shift_table9["Swin", "C / Acc."]', "table9.csv"),
         ('shitf_table1["Swin", "C / Acc."]', "no results of the paper of 'shitf_table1'"),
-        ("shift_table1[row, column]", "says no number"),
-        ("mean()", "says no number"),
+        ("shift_table1[row, column]", "cannot be computed"),
+        ("mean()", "cannot be computed"),
         ('claim.left["shift/swim"]', "no claim 'shift/swim'; did you mean 'shift/swin'"),
         ('claim.lift["shift/swin"]', "no 'lift'; did you mean 'left'"),
-        ('claim.status["shift/swin"]', "no 'status'"),
+        ('claim.left["shift/other"]', "'shift/other' has no left, as it is not run"),
         ('claims["shift", "empirical", "hold"]', "no verdict 'hold'; did you mean 'held'"),
         ('claims["shift", "empiric", "held"]', "no kind 'empiric'"),
     ],
@@ -104,6 +105,12 @@ def test_a_comment_that_names_no_number_is_refused_with_its_document(results, co
     with pytest.raises(VitrailError, match=r"^deviations\.md: the comment") as error:
         refreshed(f"1.0<!-- {comment} -->", results, "deviations.md")
     assert said in str(error.value)
+
+
+@pytest.mark.parametrize("word", ["Held", "holds", "**held**", "withheld"])
+def test_a_verdict_is_quoted_behind_a_verdict_alone(results, word):
+    with pytest.raises(VitrailError, match=r"^README\.md: the comment .* behind a verdict"):
+        refreshed(f"{word}<!-- {STATUS} -->", results, "README.md")
 
 
 def test_documents_are_changed_only_where_a_number_changed(results, tmp_path):
