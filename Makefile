@@ -71,7 +71,7 @@ schemas: $(READY)
 
 ## what only a GPU can tell, by the machine's own Python; ARGS=--quick on a CPU
 gpu-check:
-	@PYTHONPATH=src $(PYTHON) -m benchmarks.gpu $(ARGS)
+	@PYTHONPATH=src$${PYTHONPATH:+:$$PYTHONPATH} $(PYTHON) -m benchmarks.gpu $(ARGS)
 
 ## resolve envs/requirements.in, envs/test.in and envs/docs.in anew
 lock:

@@ -4,12 +4,14 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.metadata import version
 from pathlib import Path
 
 import pytest
 import torch
 from safetensors.torch import load_file
 
+from benchmarks import gpu
 from benchmarks.gpu.running import (
     Measured,
     Prediction,
@@ -47,6 +49,14 @@ FEW = ["equality/octic", "bits", "kernel", "resume", "octic/table1", "flowers/"]
 def rows_of(path):
     with path.open(newline="") as file:
         return list(csv.DictReader(file))
+
+
+def test_packages_that_are_too_old_for_the_library_are_found(monkeypatch):
+    assert gpu.unmet() == {}
+    monkeypatch.setattr(gpu, "version", lambda name: "1.0.3" if name == "timm" else version(name))
+    ((line, installed),) = gpu.unmet().items()
+    assert line.startswith("timm>=")
+    assert installed == "1.0.3"
 
 
 @pytest.mark.slow
