@@ -83,8 +83,8 @@ where {expected:.0f} had been expected.
 ABOUT_OUTSIDE = """\
 ## Outside the prediction
 
-The predictions were made from counts of operations, bytes and kernels. The times of octic models and
-of the modules of Table 4, which start many small kernels, are longer than predicted; those of a
+The predictions were made from counts of operations, bytes and kernels. The times of octic models
+and of the modules of Table 4, which start many small kernels, are longer than predicted; those of a
 batch of one image are shorter. What the time is spent on was not measured.
 """
 FAMILIES = {"vit": "ViT", "h2": "H2", "i8": "I8", "h8": "H8", "d2": "D2", "d8": "D8"}
