@@ -1,7 +1,8 @@
-"""Export the models of the demo's page: ``python -m tools.demo_models``.
+"""Export the models of the demo's page: ``python -m tools.demo_models [PAPER ...]``.
 
-It exports models that a laptop trained (`MODELS`) to ONNX, with their normalisation inside, and
-writes some of their test images: docs/demo/models/, which is committed.
+It exports trained models (`MODELS`) to ONNX, with their normalisation inside, and writes some of
+their test images: docs/demo/models/, which is committed. The models of a paper are of one scale,
+whose runs must be there; those of papers that are not named stay.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import base64
 import hashlib
 import io
 import json
-import shutil
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,11 +29,14 @@ from vitrail.errors import exit_on_error
 from vitrail.provenance import head
 
 PAGE = Path("docs") / "demo"
+FOLDER = PAGE / "models"
 MODELS = {
     "shift": {"Swin": "swin_t-cifar10-circular", "A-Swin": "a_swin_t-cifar10-circular"},
     "octic": {"ViT": "vit-l", "H8": "h8-l", "D8": "d8-l"},
 }
+SCALES = {"shift": "laptop", "octic": "small"}
 IMAGES, SPREAD = 6, 200  # images that are shown; those that tell how far logits spread
+APART = SPREAD // IMAGES  # a data set may be ordered by class
 
 
 class FromPixels(nn.Module):
@@ -52,50 +56,49 @@ class FromPixels(nn.Module):
         return self.model((pixels - self.mean) / self.std)
 
 
-def export(catalog: Catalog, folder: Path) -> dict[str, Any]:
-    """Write the models into a folder; return what the page needs to know of them."""
-    told: dict[str, Any] = {"commit": head()}
-    for paper, recipes in MODELS.items():
-        about = catalog.paper(paper)
-        side = about.recipe(next(iter(recipes.values()))).data.image_size
-        info = about.run(next(iter(recipes.values()))).dataset
-        dataset: Any = open_dataset(info, "val", Path())
-        step = len(dataset) // SPREAD
-        shown = [dataset[step * index] for index in range(SPREAD)]
-        pictures = [image.convert("RGB").resize((side, side), BICUBIC) for image, _ in shown]
-        pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
-        pixels = pixels.permute(0, 3, 1, 2).float() / 255
-        models = []
-        for name, recipe in recipes.items():
-            run = about.run(recipe)
-            model = timm.create_model(f"local-dir:{run.folder}", pretrained=True)
-            whole = FromPixels(model.eval())
-            file = folder / f"{paper}-{name.lower().replace(' ', '-')}.onnx"
-            program: Any = torch.onnx.export(whole, (pixels[:1],), verbose=False)
-            _save(program.model_proto, file)
-            with torch.inference_mode():
-                logits = whole(pixels)
-            right = logits.argmax(dim=1) == torch.tensor([label for _, label in shown])
-            models.append(
-                {
-                    "name": name,
-                    "file": file.name,
-                    "recipe": run.recipe.hash,
-                    "run": run.name,
-                    "seed": run.seed,
-                    "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-                    "spread": logits.std().item(),
-                    "accuracy": 100 * right.double().mean().item(),
-                }
-            )
-        told[paper] = {
-            "dataset": info.name,
-            "side": side,
-            "images": [_as_uri(picture) for picture in pictures[:IMAGES]],
-            "labels": [label for _, label in shown[:IMAGES]],
-            "models": models,
-        }
-    return told
+def export(paper: str, catalog: Catalog, folder: Path) -> dict[str, Any]:
+    """Write a paper's models into a folder; return what the page needs to know of them."""
+    recipes, about = MODELS[paper], catalog.paper(paper)
+    first = about.run(next(iter(recipes.values())))
+    info, side = first.dataset, about.recipe(first.name).data.image_size
+    dataset: Any = open_dataset(info, "val", catalog.data_root)
+    step = len(dataset) // SPREAD
+    shown = [dataset[step * index] for index in range(SPREAD)]
+    pictures = [image.convert("RGB").resize((side, side), BICUBIC) for image, _ in shown]
+    pixels = torch.from_numpy(np.stack([np.asarray(picture) for picture in pictures]))
+    pixels = pixels.permute(0, 3, 1, 2).float() / 255
+    models = []
+    for name, recipe in recipes.items():
+        run = about.run(recipe)
+        model = timm.create_model(f"local-dir:{run.folder}", pretrained=True)
+        whole = FromPixels(model.eval())
+        file = folder / f"{paper}-{name.lower().replace(' ', '-')}.onnx"
+        program: Any = torch.onnx.export(whole, (pixels[:1],), verbose=False)
+        _save(program.model_proto, file)
+        with torch.inference_mode():
+            logits = whole(pixels)
+        right = logits.argmax(dim=1) == torch.tensor([label for _, label in shown])
+        models.append(
+            {
+                "name": name,
+                "file": file.name,
+                "recipe": run.recipe.hash,
+                "run": run.name,
+                "seed": run.seed,
+                "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+                "spread": logits.std().item(),
+                "accuracy": 100 * right.double().mean().item(),
+            }
+        )
+    return {
+        "commit": head(),
+        "scale": catalog.scale.name,
+        "dataset": info.title,
+        "side": side,
+        "images": [_as_uri(picture) for picture in pictures[::APART][:IMAGES]],
+        "labels": [label for _, label in shown[::APART][:IMAGES]],
+        "models": models,
+    }
 
 
 def _save(model: onnx.ModelProto, file: Path) -> None:
@@ -117,12 +120,12 @@ def _as_uri(picture: Image.Image) -> str:
 
 
 def main() -> None:
-    """Export the models of the laptop's runs."""
-    folder = PAGE / "models"
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir()
-    told = export(load_catalog(scale="laptop"), folder)
-    (folder / "models.json").write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
+    """Export the models of the papers that the command line names, or of all."""
+    index = FOLDER / "models.json"
+    told = json.loads(index.read_text(encoding="utf-8"))
+    for paper in sys.argv[1:] or MODELS:
+        told[paper] = export(paper, load_catalog(scale=SCALES[paper]), FOLDER)
+    index.write_text(json.dumps(told, indent=1) + "\n", encoding="utf-8")
 
 
 BICUBIC = Image.Resampling.BICUBIC

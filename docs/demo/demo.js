@@ -236,6 +236,10 @@ demo.ready = (async () => {
   for (const name of ["shift", "octic"]) await (demo[name] = new Panel(name, about[name])).load();
   control(demo.shift, demo.octic);
   state.hidden = true;
-  const told = ["shift", "octic"].flatMap(name => about[name].models.map(model => `${model.name}: ${name}/${model.run}, seed ${model.seed}, ${model.accuracy.toFixed(1)} % of 200 test images`));
-  one(".origin").textContent = `Models: ${told.join("; ")}. Exported at commit ${about.commit.slice(0, 8)}. Images: ${about.shift.dataset} and ${about.octic.dataset}.`;
+  const told = ["shift", "octic"].map(name => {
+    const {commit, dataset, models, scale} = about[name];
+    const each = models.map(model => `${model.name} (${model.run}, seed ${model.seed}, ${model.accuracy.toFixed(1)} % of 200 test images)`);
+    return `${name}, scale ${scale}, on ${dataset}: ${each.join(", ")}; exported at commit ${commit.slice(0, 8)}.`;
+  });
+  one(".origin").textContent = told.join(" ");
 })().catch(error => { one("#state").textContent = `The models could not be loaded: ${error.message}`; });
