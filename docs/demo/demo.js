@@ -239,7 +239,7 @@ demo.ready = (async () => {
   const told = ["shift", "octic"].map(name => {
     const {commit, dataset, models, scale} = about[name];
     const each = models.map(model => `${model.name} (${model.run}, seed ${model.seed}, ${model.accuracy.toFixed(1)} % of 200 test images)`);
-    return `${name}, scale ${scale}, on ${dataset}: ${each.join(", ")}; exported at commit ${commit.slice(0, 8)}.`;
+    return `${name}, scale ${scale}, on “${dataset}”: ${each.join(", ")}; exported at commit ${commit.slice(0, 8)}.`;
   });
   one(".origin").textContent = told.join(" ");
 })().catch(error => { one("#state").textContent = `The models could not be loaded: ${error.message}`; });
