@@ -42,7 +42,7 @@ from vitrail.errors import VitrailError, did_you_mean
 QUOTE = re.compile(
     r"(?:(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
     r"|(?P<verdict>(?:not )?[^\s<>(]+)(?=<!-- (?:[\w-]+: )?claim\.status\[))"
-    r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>\w+(?:\.\w+)?\[.*?|\w+\(.*?) -->",
+    r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>[-+\d.*/( ]*\w+(?:\.\w+)?[\[(].*?) -->",
     re.DOTALL,
 )
 OPERATORS: dict[type, Callable[..., Any]] = {

@@ -65,6 +65,8 @@ OUTSIDE, NOT_RUN = 'shift_table1.count["outside"]', 'shift_table1.count["not_run
         (f"contrary<!-- {STATUS} -->", f"held<!-- {STATUS} -->"),
         (f"not tested<!-- {STATUS} -->", f"held<!-- {STATUS} -->"),
         (f"9<!-- {HELD} -->", f"1<!-- {HELD} -->"),
+        (f"9<!-- -{SWIN} -->", f"-82<!-- -{SWIN} -->"),
+        (f"9<!-- 100 * ({SWIN} / 80 - 1) -->", f"3<!-- 100 * ({SWIN} / 80 - 1) -->"),
         ("5<!-- a remark --> and 6 <!-- todo -->", None),
     ],
 )
