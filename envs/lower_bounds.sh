@@ -25,8 +25,7 @@ install -r "$fresh/core.txt"
 install --constraint "$fresh/core.txt" "$fresh/checkout"
 (cd "$fresh" && for example in checkout/examples/*.py; do echo "$example" && "$python" "$example"; done)
 
-# Exporters of torch 2.6 fail on a batch of any size; tests of segmentation need that extra.
+# The tests of segmentation need that extra.
 install -r "$fresh/core.txt" -r "$fresh/cli.txt" pytest hypothesis shap fvcore grimp onnx onnxscript onnxruntime
 PYTHONPATH=src OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
-    -k "not export and not onnx" --ignore tests/vitrail/segmentation \
-    tests/vitrail tests/test_examples.py
+    --ignore tests/vitrail/segmentation tests/vitrail tests/test_examples.py

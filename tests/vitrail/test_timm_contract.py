@@ -373,6 +373,8 @@ def cells():
 def test_the_table_says_what_models_do(probe, family, name, said):
     if probe in (fxforward, fxbackward) and torch.__version__ < "2.7" and family in OF_TIMMS_BLOCKS:
         pytest.skip("torch 2.6 traces no attention of timm's: is_causal would have to be a bool")
+    if probe is export and torch.__version__ < "2.7" and family.startswith("harmonic"):
+        pytest.skip("torch 2.6 exports no Fourier transform of a batch of any size")
     if said == "yes":
         probe(name)
     elif said == "no":
