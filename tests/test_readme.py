@@ -40,6 +40,10 @@ RECIPES = {
         "assert 0 <= low <= result.mean <= high <= 1\n"
         "assert len(result.samples) == 8"
     ),
+    "auto-rope": (
+        "assert torch.equal(larger.pos_embed.gamma, model.pos_embed.gamma)\n"
+        "assert larger(torch.rand(1, 3, 320, 320)).shape == (1, 10)"
+    ),
     "transformers": (
         "assert position_shap(model, torch.rand(4, 3, 224, 224)).mean > 0\n"
         "assert model.positions == 197"

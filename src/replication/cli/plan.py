@@ -60,5 +60,6 @@ def plan(
         asked = {"targets": targets, "scale": catalog.scale.name, "device": name}
         say(json.dumps({**asked, **estimate.figures()}, indent=2))
         return
-    say(f"{', '.join(targets)} at scale {catalog.scale.name}: {catalog.scale.description}", "")
+    say(f"{', '.join(targets)} at scale {catalog.scale.name}")
+    say(f"The whole scale: {catalog.scale.description}", "")
     estimate.print_all()

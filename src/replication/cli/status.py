@@ -76,8 +76,9 @@ def status(
     if judged:
         say("Claims whose numbers were measured:")
     for claim in judged:
-        reason = "" if claim["status"] == "held" else f" {claim['detail']}"
-        say(f"  {claim['status']:<9} {claim['id']}: {claim['statement']}{reason}")
+        say(f"  {claim['status']:<10} {claim['id']}: {claim['statement']}")
+        if claim["status"] != "held":
+            say(f"  {'':<10} {claim['detail']}")
     say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
     page = catalog.reports[1]
     if page.is_file():

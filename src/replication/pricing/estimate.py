@@ -226,8 +226,9 @@ class Estimate:
         table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
         low, high = costs.device.sustained
         say(
-            "measured: by trainings of the recipe on such a device; the paper: by the hours that "
-            "it prints, over the ratio of the devices' peaks; FLOPs: those of an image, at "
+            'Column "from": measured, by trainings of the recipe on such a device; the paper, by '
+            "the hours that it prints, over the ratio of the devices' peaks; FLOPs, by those of an "
+            "image, at "
             f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s ({costs.device.source}).",
             "",
         )

@@ -20,6 +20,7 @@ from replication.records.records import AGAIN, Record, read_sound
 from replication.records.specs import Artifact, Cell
 from replication.report.formatting import entry_of, format_interval, short_commit
 from replication.report.ledger import (
+    RECORDS,
     claims_of_paper,
     ledger_of,
     published_artifact,
@@ -54,7 +55,7 @@ class NamedCell:
 
 
 def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell:
-    """Return the cell of a table or figure by its labels.
+    """Return the cell of a table or figure by its labels; the column's may end with its unit.
 
     Raises:
         VitrailError: there is no such target, it is several artifacts or has no cells, or no row or
@@ -70,6 +71,11 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     if not artifact.cells:
         raise VitrailError(f"'{target}' has no cells; name a table or figure that has")
     at_row = _labelled(f"{target}: row", row, spec.rows)
+    units = {cell.unit for cell in artifact.cells if cell.unit}
+    titled = [f" ({unit})" for unit in units if column.endswith(f" ({unit})")]
+    known = {label for line in spec.columns for label in (line.full_label, line.label)}
+    if titled and column not in known:  # as the table heads it
+        column = column.removesuffix(titled[0])
     at_column = _labelled(f"{target}: column", column, spec.columns)
     key = (at_row.full_label, at_column.full_label)
     cell = next(cell for cell in artifact.cells if (cell.row, cell.column) == key)
@@ -157,6 +163,9 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         else None,
         **numbers,
         "origin": "here" if made_here else "published",
+        "records": str(
+            catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
+        ),
         "claims": _claims(named, catalog, records),
         "measurements": _measurements(cell, catalog, records),
         "trainings": _trainings(cell, records),
@@ -328,6 +337,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
     if origin["published"]:
         tell("published", _numbers(origin["published"], cell))
+    if origin["origin"] == "published":
+        tell("records", f"{origin['records']}, one record in each line")
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):

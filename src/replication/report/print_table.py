@@ -7,7 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from replication.claims.comparison import YES_NO
+from replication.claims.comparison import VERDICTS, YES_NO
 from replication.plan.catalog import Catalog
 from replication.records.specs import Artifact, Cell, Measurement, Run, by_recipe
 from replication.report.formatting import Entry, table_of
@@ -15,13 +15,12 @@ from replication.report.ledger import published_folder
 from replication.report.results import cells_of
 from vitrail.commands import heading, say, table
 
-NUMBERS = ("measured", "printed")
-
 
 def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     """Print a line for each cell, a table for each group of columns.
 
-    With `long` each cell has two lines instead: its numbers, and where they come from.
+    Where the artifact is not made here, its numbers are the published ones, if there are any. With
+    `long` each cell has two lines instead: its numbers, and where they come from.
     """
     target = artifact.target
     heading(f"{target}: {artifact.title} ({artifact.source})")
@@ -31,29 +30,33 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         measured = {(own.name, _subject(own)) for own in catalog.measurements_of(artifact)}
         table(["measure", "run"], sorted(measured))
         return
-    cells = cells_of(artifact, catalog.results)
+    cells, source = cells_of(artifact, catalog.results), "measured"
     if cells.empty:
         say(f"Not made here yet: {catalog.snakemake(target)}")
-        published = published_folder(catalog) / artifact.paper / f"{artifact.name}.csv"
-        if published.is_file():
-            say(f"Published: {published} and the files beside it")
+        folder = published_folder(catalog)
+        cells = cells_of(artifact, folder)
+        if not cells.empty:
+            source = "published"
+            path = folder / artifact.paper / f"{artifact.name}.csv"
+            say(f"The numbers below are the published ones: {path} and the files beside it")
         say("")
     numbers = table_of(artifact, cells)
     lines = [(cell, numbers.entry(cell.row, cell.column)) for cell in artifact.cells]
     if long:
         for cell, entry in lines:
-            _print_in_full(cell, entry, catalog)
+            _print_in_full(cell, entry, source, catalog)
         say("")
         return
-    header = [artifact.row_header or "row", "column", *NUMBERS, "verdict"]
+    numbers_of = (source, "printed")
+    header = [artifact.row_header or "row", "column", *numbers_of, "verdict"]
     columns = {column.full_label: column for column in artifact.columns}
     groups: dict[str, list[list[str]]] = {}
     for cell, entry in lines:
         column = columns[cell.column]
-        texts = [entry.measured.text, with_unit(entry.printed.text, cell), entry.verdict]
+        texts = [entry.measured.text, with_unit(entry.printed.text, cell), _verdict(entry)]
         groups.setdefault(column.group or "", []).append([cell.row, column.label, *texts])
     for group, rows in groups.items():
-        table(header, rows, right=NUMBERS, title=group)
+        table(header, rows, right=numbers_of, title=group)
 
 
 def print_runs(runs: Iterable[Run]) -> None:
@@ -101,11 +104,11 @@ def _cell(cell: Cell, found: Mapping[Hashable, Any], catalog: Catalog) -> dict[s
     }
 
 
-def _print_in_full(cell: Cell, entry: Entry, catalog: Catalog) -> None:
+def _print_in_full(cell: Cell, entry: Entry, source: str, catalog: Catalog) -> None:
     """Print a cell's numbers, and below them its measure, its run, and its place in the paper."""
-    numbers = {"measured": entry.measured.text, "printed": with_unit(entry.printed.text, cell)}
+    numbers = {source: entry.measured.text, "printed": with_unit(entry.printed.text, cell)}
     told = [f"{name} {number}" for name, number in numbers.items() if number]
-    verdict = filter(None, [entry.verdict])
+    verdict = filter(None, [_verdict(entry)])
     say(f"{cell.row}, {cell.column}: {', '.join([*told, *verdict]) or 'no number'}")
     origin = []
     if measurement := catalog.measurement_of(cell):
@@ -114,6 +117,11 @@ def _print_in_full(cell: Cell, entry: Entry, catalog: Catalog) -> None:
     if cell.printed:
         origin.append(cell.printed.source)
     say(f"    {'; '.join(origin) or 'not measured'}")
+
+
+def _verdict(entry: Entry) -> str:
+    """The verdict in words; "" for a cell without numbers."""
+    return {**VERDICTS, "": ""}[entry.verdict]
 
 
 def _subject(measurement: Measurement) -> str:

@@ -197,10 +197,17 @@ def test_json_has_the_numbers(vitrail, write_results):
     assert cells["Mixup", "Top-1"]["measured"] is None
 
 
-def test_a_target_that_is_published_and_not_made_here_names_the_published_file(
+def test_a_target_that_is_published_and_not_made_here_shows_the_published_numbers(
     vitrail, publish, checkout
 ):
+    def numbers():
+        lines = vitrail("show", "tiny_table1", "--scale", "laptop").out.splitlines()
+        return [line.split() for line in lines if line.startswith(("Plain  ", "Mixup  "))]
+
     catalog = publish()
+    here = numbers()
+    assert here[0][2].replace(".", "").isdigit(), here
     shutil.rmtree(checkout / "results" / "laptop")
+    assert numbers() == here
     out = vitrail("show", "tiny_table1", "--scale", "laptop").out
     assert f"{published_folder(catalog) / 'tiny' / 'table1.csv'}" in out

@@ -26,9 +26,9 @@ def test_artifacts_are_done_partly_or_missing(vitrail, write_results):
 def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
     of_seeds = {"std": 0.1, "n_seeds": 3}
     write_results({PLAIN: {"measured": 2.0, **of_seeds}, MIXUP: {"measured": 1.0, **of_seeds}})
-    assert "held      tiny/plain-is-better" in vitrail("status", "--scale", "small").out
+    assert "held       tiny/plain-is-better" in vitrail("status", "--scale", "small").out
     write_results({PLAIN: {"measured": 1.0, **of_seeds}, MIXUP: {"measured": 2.0, **of_seeds}})
-    assert "contrary  tiny/plain-is-better" in vitrail("status", "--scale", "small").out
+    assert "contrary   tiny/plain-is-better" in vitrail("status", "--scale", "small").out
 
 
 def test_the_place_of_the_report_is_told_once_it_is_there(vitrail, write_results, catalog):

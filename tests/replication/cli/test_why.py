@@ -156,6 +156,7 @@ def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publis
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert (told["origin"], told["measured"]) == ("published", None)
     assert told["published"] == here["published"]
+    assert told["records"] == str(published_folder(catalog) / "tiny" / "nodes.jsonl")
     assert " ".join(own["sha256"] for own in told["measurements"]) == digest
     for part in ("measurements", "trainings", "claims"):
         assert told[part] == here[part]
