@@ -121,7 +121,8 @@ def _print_in_full(cell: Cell, entry: Entry, source: str, catalog: Catalog) -> N
 
 def _verdict(entry: Entry) -> str:
     """The verdict in words; "" for a cell without numbers."""
-    return {**VERDICTS, "": ""}[entry.verdict]
+    words: Mapping[str, str] = {str(verdict): text for verdict, text in VERDICTS.items()}
+    return words.get(entry.verdict, "")
 
 
 def _subject(measurement: Measurement) -> str:
