@@ -58,8 +58,8 @@ compiled. The printed throughputs are of compiled models.
 ABOUT_TABLE3 = """\
 ### Models of `shift` Table 3
 
-How much fewer images a second the adaptive model takes than the plain one, in percent; a negative
-number means more (float32 without TF32). `per_layer` is the paper's [selection of
+Loss of throughput of the adaptive model against the plain one, in percent; a negative number is a
+gain (float32 without TF32). `per_layer` is the paper's [selection of
 grids](library.md#shift-equivariant-models), `per_stage` is ours, `fixed` selects nothing and shows
 what the rest of our code costs.
 """
@@ -77,15 +77,17 @@ ABOUT_FLOWERS = """\
 ## Flowers-102 by the recipe of `position` Table 2
 
 Four trainings at a time took what was left, about 190 seconds, and none of them ended: {steps} of
-1,600 steps. So there is no accuracy. Together they took {speed:.0f} steps of 512 images a second,
-where {expected:.0f} had been expected.
+1,600 steps. So there is no accuracy. In total they took {speed:.0f} steps a second, of 512 images
+each; expected were {expected:.0f}.
 """
 ABOUT_OUTSIDE = """\
 ## Outside the prediction
 
-The predictions were made from counts of operations, bytes and kernels. The times of octic models
-and of the modules of Table 4, which start many small kernels, are longer than predicted; those of a
-batch of one image are shorter. What the time is spent on was not measured.
+The predictions were made from counts of operations, bytes and kernels, for an H100; an H200 has
+1.4 times its memory bandwidth, so a miss may come from the card. Plain ViTs are faster than
+predicted, and the gains of octic models lower. The modules of Table 4 take longer; the adaptive
+models lose less at a batch of one image, and A-MViTv2 also at 128. What the time is spent on was
+not measured.
 """
 FAMILIES = {"vit": "ViT", "h2": "H2", "i8": "I8", "h8": "H8", "d2": "D2", "d8": "D8"}
 WIDTHS = {"l": "ViT-L/16", "h": "ViT-H/14"}
@@ -187,11 +189,11 @@ def _agreement(numbers: pd.DataFrame) -> str:
     rows += [
         [
             "change of logits by a circular shift, GPU in float32",
-            f"{len(shifted)} pairs of a model and a kind of images",
+            f"{len(shifted)} pairs: 8 models, 4 kinds of images",
             f"{shifted.max():g} ({equal.min():g} % of the images keep every bit)",
         ],
         [
-            "tokens at another place, through a convolution, linear and norm layer",
+            "tokens moved to another place of the image, after a convolution, linear or norm layer",
             "float32 and TF32",
             f"{of('bits by place/').min():g} % of the numbers keep every bit",
         ],
@@ -285,7 +287,7 @@ def _shift_models(root: Path, value: pd.Series) -> str:
         )
     head = ["model", "plain, images/s, batch 128"]
     head += [f"{selection}, {batch}" for batch in (128, 1) for selection in SELECTIONS]
-    return pipe_table([*head, "printed throughputs, 128"], rows)
+    return pipe_table([*head, "printed loss, 128"], rows)
 
 
 def _shift_modules(root: Path, value: pd.Series) -> str:
