@@ -329,7 +329,7 @@ def _flowers(root: Path, rows: pd.DataFrame) -> str:
     steps = stopped["note"].str.extract(r"step (\d+) of")[0].astype(int)
     speed = float((steps / stopped["seconds"]).sum())
     predicted = pd.read_csv(root / "benchmarks" / "gpu" / "predictions.csv")
-    seconds = predicted.set_index("quantity").loc["flowers/*/seconds", "predicted"]
+    seconds = float(predicted.set_index("quantity")["predicted"]["flowers/*/seconds"])
     return ABOUT_FLOWERS.format(
         steps=", ".join(f"{step:,}" for step in sorted(steps)),
         speed=speed,
