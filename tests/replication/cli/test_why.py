@@ -7,7 +7,10 @@ import pytest
 from replication.claims.comparison import read_cells
 from replication.config.schema import as_yaml, read_yaml
 from replication.records.records import read_record
+from replication.report.cell_provenance import find_cell
 from replication.report.ledger import RECORDS, as_lines, published_folder, read_published
+from tests.conftest import catalog_of
+from vitrail.errors import VitrailError
 
 CELL = ["why", "tiny_table1", "Plain", "Top-1"]
 SMALL = ["--scale", "small"]
@@ -23,6 +26,16 @@ def asked(vitrail):
         return json.loads(done.out)
 
     return ask
+
+
+def test_a_column_may_be_named_as_the_table_heads_it_with_its_unit():
+    catalog, label = catalog_of("laptop"), "Top-1 Acc."
+    cells = [
+        find_cell(catalog, "octic_table2", "ViT-L/16", column) for column in (label, f"{label} (%)")
+    ]
+    assert cells[0].cell == cells[1].cell
+    with pytest.raises(VitrailError, match="unknown"):
+        find_cell(catalog, "octic_table2", "ViT-L/16", f"{label} (MB)")
 
 
 def grouped(checkout, columns):
