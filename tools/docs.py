@@ -3,7 +3,7 @@
 docs/targets.md lists what Snakemake makes at each scale. Its last part has a section for each
 dataset that replaces another at scale laptop: for which one and in which paper, what its code says
 of it, and eight of its images. docs/equations/ has a page for each paper: see `tools.equations`.
-docs/gpu.md is of `tools.gpu_page`.
+docs/gpu.md is of `tools.gpu_page`, docs/stand-ins.md of `tools.stand_ins_page`.
 Only papers with published results at scale laptop are documented. A test fails where a page is not
 what registry, code and scales say.
 """
@@ -27,7 +27,7 @@ from replication.images.opening import build
 from replication.plan.catalog import Catalog, load_catalog
 from replication.report.ledger import published_papers
 from replication.report.tables import markdown_escape, pipe_table
-from tools import equations, gpu_page
+from tools import equations, gpu_page, stand_ins_page
 from vitrail.errors import exit_on_error
 
 PAGE = Path("docs") / "targets.md"
@@ -188,7 +188,8 @@ def main() -> None:
     catalog = documented()
     PICTURES.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(targets_page(catalog), encoding="utf-8")
-    gpu_page.PAGE.write_text(gpu_page.page(), encoding="utf-8")
+    for module in (gpu_page, stand_ins_page):
+        module.PAGE.write_text(module.page(), encoding="utf-8")
     for path, page in equations.pages(catalog).items():
         path.parent.mkdir(exist_ok=True)
         path.write_text(page, encoding="utf-8")

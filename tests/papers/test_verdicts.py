@@ -5,7 +5,6 @@ The rules are restated from docs/results.md with pandas and SciPy: gates, interv
 
 import itertools
 import math
-import subprocess
 from fnmatch import fnmatch
 
 import numpy as np
@@ -18,8 +17,6 @@ from replication.measures.packed_scores import unpack
 from tests.conftest import ROOT
 
 SCALES = sorted(path.parent.name for path in ROOT.glob("results/published/*/claims.csv"))
-LAST = "1342e599f55cc3a87186664d46a4ba35ef2379e8"
-"""The last commit with scales study, plateau and later, whose results stay as they were."""
 
 PUBLISHED = [
     (scale, path.parent.name)
@@ -48,26 +45,13 @@ class Paper:
         self.models = models.set_index("recipe_hash").to_dict("index")
         judged = pd.read_csv(self.folder / "claims.csv", keep_default_na=False)
         self.published = judged[judged["paper"] == name].set_index("id")
-        written = configuration(scale, f"configs/papers/{name}/claims.yaml")
+        written = yaml.safe_load((ROOT / f"configs/papers/{name}/claims.yaml").read_text())
         self.claims = [claim for entry in written for claim in expanded(entry)]
-        # Those of scales study, plateau and later were laid over the laptop's file.
-        own = scale if (ROOT / "configs" / "scales" / f"{scale}.yaml").is_file() else "laptop"
-        changed = configuration(scale, f"configs/papers/{name}/scales/{own}.yaml")
+        own = ROOT / f"configs/papers/{name}/scales/{scale}.yaml"
+        changed = yaml.safe_load(own.read_text())
         self.untested = [
             pattern for patterns in changed.get("untested", {}) for pattern in patterns.split(", ")
         ]
-
-
-def configuration(scale, file):
-    """A file of the configuration; as it was last, if results of the scale are no longer made."""
-    if (ROOT / "configs" / "scales" / f"{scale}.yaml").is_file():
-        return yaml.safe_load((ROOT / file).read_text())
-    shown = subprocess.run(
-        ["git", "show", f"{LAST}:{file}"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    if shown.returncode:
-        pytest.skip(f"git does not have commit {LAST} here")
-    return yaml.safe_load(shown.stdout)
 
 
 def expanded(entry):
@@ -345,4 +329,3 @@ def test_models_differ_from_themselves_under_other_seeds_as_often_as_chance_has_
         for one, other in halves
     ]
     assert sum(differing) <= scipy.stats.binom.ppf(0.99, len(halves), 0.05)
-    assert len(halves) >= 100 or scale not in ("study", "later")

@@ -9,7 +9,7 @@ from PIL import Image
 from replication.config.settings import known_scales
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT
-from tools import gpu_page
+from tools import gpu_page, stand_ins_page
 from tools.docs import PAGE, PICTURES, documented, picture, stand_ins, targets_page
 
 CATALOG = documented(ROOT)
@@ -24,8 +24,9 @@ def test_the_page_of_targets_is_what_registry_code_and_scales_say():
     assert (ROOT / PAGE).read_text() == targets_page(CATALOG), "run python -m tools.docs"
 
 
-def test_the_page_of_the_gpu_is_what_its_rows_say():
-    assert (ROOT / gpu_page.PAGE).read_text() == gpu_page.page(ROOT), "run python -m tools.docs"
+@pytest.mark.parametrize("module", [gpu_page, stand_ins_page])
+def test_a_page_of_measured_rows_is_what_they_say(module):
+    assert (ROOT / module.PAGE).read_text() == module.page(ROOT), "run python -m tools.docs"
 
 
 def test_the_page_of_targets_has_every_table_and_figure_of_every_scale():

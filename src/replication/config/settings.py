@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, P
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.config.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
-from vitrail.errors import VitrailError, require_known
+from vitrail.errors import require_known
 
 Step = Literal["train", "evaluate", "benchmark"]
 
@@ -173,17 +173,7 @@ def known_scales(root: Path) -> list[str]:
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read a scale behind those that it extends; raises VitrailError if one is missing or wrong.
-
-    Of a scale that was removed after its results were published, the error names the file that says
-    at which commit they were made.
-    """
-    known = known_scales(root)
-    frozen = root / "results" / "published" / name / "README.md"
-    if name not in known and frozen.is_file():
-        raise VitrailError(
-            f"scale '{name}' is no longer made; {frozen} says how to verify what is published of it"
-        )
-    require_known("scale", name, known)
+    """Read a scale behind those that it extends; raises VitrailError if one is missing or wrong."""
+    require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
     return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

@@ -1,6 +1,5 @@
 """The catalogue links a paper's folder into runs, measurements, artifacts and targets."""
 
-import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +15,7 @@ from replication.plan.code_digest import Code
 from replication.plan.module_digest import SOURCES, file_of
 from replication.records.records import code_due, complete, trained_by
 from replication.records.specs import Run
-from tests.conftest import ROOT, catalog_of
+from tests.conftest import catalog_of
 from tests.repository import begin, git
 from vitrail import provenance
 from vitrail.errors import VitrailError
@@ -736,23 +735,6 @@ def test_a_paper_is_made_at_the_scales_that_it_has_a_file_of(small_checkout):
         for scale in known_scales(small_checkout)
     }
     assert made == {"full": True, "laptop": True, "small": False, "workstation": False}
-
-
-@pytest.mark.parametrize("scale", ["later", "plateau", "study"])
-def test_a_scale_that_is_only_published_is_told_with_the_note_on_its_commit(root, scale):
-    with pytest.raises(VitrailError, match=f"'{scale}' is no longer made") as refused:
-        load_catalog(root, scale=scale)
-    note = root / "results" / "published" / scale / "README.md"
-    assert str(note) in str(refused.value)
-    (commit,) = set(re.findall("[0-9a-f]{40}", note.read_text()))
-    if is_there(commit):
-        assert provenance.is_ancestor(commit)
-
-
-def is_there(commit):
-    """Whether git has a commit here: a shallow clone lacks old ones."""
-    command = ["git", "cat-file", "-e", commit]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, check=False).returncode == 0
 
 
 def resources(catalog):
