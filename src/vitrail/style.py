@@ -52,7 +52,7 @@ STYLE: Any = {
     "legend.handlelength": 1.6,
     "image.cmap": SEQUENTIAL,
     "image.interpolation": "nearest",
-    "savefig.dpi": 300,
+    "savefig.dpi": 200,
     "svg.fonttype": "none",
     "svg.hashsalt": "vitrail",
 }
