@@ -26,8 +26,9 @@ that we composed of two photographs and scans of digits. What came out there is 
 the papers. [`{name}`]({name}) has the {decided} empirical claims that were decided on stand-ins,
 each at the scale that trained its models longest ([scales](protocol.md#scales-on-stand-ins)).
 
-A claim is listed here when it has been judged on real data, too. {both} have been, and {same} of
-them have the same verdict on both: do not trust a verdict on a stand-in.
+A claim is listed here when it has been judged on real data, too. {both} have been, several of them
+on the same models, and {same} have the same verdict on both: a verdict on a stand-in says little
+about real data.
 """
 ABOUT_CLAIMS = """\
 A cell below has the left side of the claim less its right side, with its 95 % interval, and the

@@ -319,7 +319,8 @@ def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
     told = datasets_read(", ".join(run["dataset"].dropna()), artifact, "for")
     kind = "Small models on" if artifact.stand_ins else "dataset"
     data = f"{kind} {', '.join(told)}" if told else ""
-    fewest, most = int(run["n_seeds"].min()), int(run["n_seeds"].max())
+    of_data = run.dropna(subset="dataset") if told else run
+    fewest, most = int(of_data["n_seeds"].min()), int(of_data["n_seeds"].max())
     word = "seed" if told else "repetition"
     seeds = f"{fewest} to {most}" if fewest < most else f"{most}"
     what = [data, f"{seeds} {word}{'s' * (most > 1)}"]

@@ -17,34 +17,26 @@ if TYPE_CHECKING:
     from replication.report.results import ArtifactResults, PaperResults, Results
 
 LEGEND = """\
-A cell is judged only where recipe and arguments are the paper's own. **exact**: a deterministic
-fact, equal in every printed digit. **within** / **outside**: the difference from the printed number
-is / is not explained by the spread over seeds (95 %) and rounding. **not comparable**: a stand-in
-(dataset, model size, schedule, hardware), or the paper prints a word; such a number neither
-confirms nor contradicts the paper. **not in the paper**: our own extension, or a plot without
-printed numbers. Claims are relations between our own numbers, judged wherever these are measured:
-**held** or **contrary** where the difference is larger than its 95 % interval, **undecided** where
-it is not. The interval covers the spread over seeds and, where both numbers judge the same images,
-that over images, both paired. Images are taken as independent, which those composed of one scan or
-photograph are not. Claims about the same numbers are counted as one claim, with the worst of their
-verdicts. Claims are counted by kind. **empirical**: an effect of trained models or of the
-statistics of images. It is decided only if its q-value (Benjamini and Hochberg, over the empirical
-claims of the paper) is below 5 %. It is **not tested** where the comparison would not be fair, by
-rules that do not look at its result: a model was not searched for its own learning rate, still
-gains a point from twice the steps, is at chance or below what 1-NN, 20-NN or logistic regression
-find in the pixels, or the printed effect is smaller than its own printed spread. A verdict is
-**confirmatory** if claim, margin, recipes and seeds were registered before the trainings began, and
-else **exploratory**. **exact**: a closed form or a count, which needs no data. **construction**:
-what holds for any weights; it shows that the program is right, and is no evidence about training.
-**timing**: a measured time. **control**: no statement of the paper, but what must come out if
-measures and verdicts are sound."""
+**Numbers** are compared with the printed ones. *exact*: a count or closed form with every printed
+digit. *within*, *outside*: measured with the paper's own recipe and data; the difference is, or is
+not, explained by the spread over seeds and rounding. *not comparable*: another data set, model,
+schedule or hardware than the paper's, so it neither confirms nor contradicts the paper.
+
+**Claims** are relations between our own numbers. *held*, *contrary*: the whole 95 % interval lies
+where the relation is true, or false. *undecided*: neither. *not tested*: the comparison would not
+be fair. Kinds are counted apart. *empirical*: an effect of trained models or of the statistics of
+images; it is decided only if its q-value, over the tested empirical claims of the paper, is below
+5 %. *exact*: a count or closed form. *construction*: what holds for any weights. *timing*: a
+measured time. *control*: what must come out if measures and verdicts are right. *confirmatory*:
+registered before its models were trained; otherwise *exploratory*. docs/results.md of the
+repository explains each of these words."""
 
 
 def as_markdown(results: Results) -> str:
     """Return the report of a scale in Markdown; its links are relative to the results folder."""
     parts = [
         f"# Results at scale {results.report.scale}",
-        results.report.description,
+        f"{results.report.description[0].upper()}{results.report.description[1:]}.",
         LEGEND,
         _overview(results),
         controls_of(results),

@@ -150,14 +150,18 @@ def fig4b(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     A smaller model has one run for several k; those after the first are hollow.
     """
     fig, ax = style.figure()
+    cells = cells.dropna(subset="measured")
     style.lines(ax, cells)
     again = cells[cells.duplicated(["row", "measurement"])]
     ax.plot(again["column"].astype(float), again["measured"], mec="none", ms=2, **HOLLOW)
-    ax.set(xlabel="octic blocks k", ylabel="Top-1 accuracy (%)")
+    ax.set(
+        xlabel="octic blocks k of 24\n(smaller models: the same share)",
+        ylabel="Top-1 accuracy (%)",
+    )
     ax.set_xticks(sorted(cells["column"].astype(int).unique()))
     handles, _ = ax.get_legend_handles_labels()
     if len(again):
-        label = "the run of the point before"
+        label = "same model as the point before"
         handles.append(Line2D([], [], mec="black", ms=4, label=label, **HOLLOW))
     if cells["std"].notna().any():
         label = f"{cells['n_seeds'].max():.0f} seeds (95 %), else 1"

@@ -180,7 +180,7 @@ def test_figure_4b_draws_accuracy_by_octic_blocks():
     assert points(ax.lines[2]) == [(12, 14)]  # the run of k = 0 once more
     assert list(ax.get_xticks()) == [0, 12, 24]
     words = [text.get_text() for text in fig.legends[0].texts]
-    assert words[2:] == ["the run of the point before", "3 seeds (95 %), else 1"]
+    assert words[2:] == ["same model as the point before", "3 seeds (95 %), else 1"]
 
 
 def test_the_ring_is_walked_by_mirroring_left_to_right_and_along_the_diagonal():
