@@ -428,6 +428,16 @@ def slack_of(relation: str, difference: float, margin: float) -> float:
     return (difference if relation == "above" else -difference) - margin
 
 
+def told_relation(relation: str, margin: float) -> str:
+    """What a relation with its margin asks of the difference of its sides, in words."""
+    return {
+        "above": f"above {margin:zg}",
+        "below": f"below {-margin:zg}",
+        "equal": f"0 to within {margin:zg}" if margin else "0",
+        "at least": f"at least {-margin:zg}",
+    }[relation]
+
+
 def names_of(left: Side, right: Side) -> tuple[str, str]:
     """What tells the two sides apart: their rows, or their columns, or both; "" of a constant."""
     sides = (left.key, right.key)

@@ -38,8 +38,9 @@ def why(
     """Tell where one cell's number comes from.
 
     Prints the printed, the measured and the published value, the claims that use the cell, the
-    measurement, the trainings, and the recipe with the file and line of each value. Where the cell
-    is not measured here, measurement, trainings and claims are those that are published.
+    measurement, the trainings, and the recipe with the file and line of each value. A claim has its
+    verdict, the difference that it asks for, and the measured one with its 95 % interval. Where the
+    cell is not measured here, measurement, trainings and claims are those that are published.
 
     \b
     vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16

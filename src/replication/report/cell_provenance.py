@@ -11,6 +11,7 @@ from typing import Any
 import pandas as pd
 
 from replication.claims.comparison import VERDICTS, as_measured, compare
+from replication.claims.judge import told_relation, unit_of_difference
 from replication.cluster.failures import written_out
 from replication.config.claims import EVERY_ROW, Claim
 from replication.config.paper import Labelled
@@ -27,6 +28,7 @@ from replication.report.ledger import (
     published_folder,
     read_published,
 )
+from replication.report.markdown_report import standing_of
 from replication.report.print_recipe import DEFAULT, line_of_yaml, places
 from replication.report.print_table import with_unit
 from vitrail.commands import count, heading, say, table
@@ -200,15 +202,17 @@ def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
 
 
 def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """The claims that use a cell, as they are judged on the rendered tables and figures."""
+    """The claims that use a cell, as they are judged on the rendered tables and figures.
+
+    Each has the columns of ``claims.csv``, None where that is empty.
+    """
     paper = catalog.paper(named.artifact.paper)
     using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
     if not using:
         return []
     judged = claims_of_paper(catalog, paper, records.results, records.read)
-    names = ("id", "statement", "source", "status", "detail")
     return [
-        {name: claim[name] for name in names}
+        {str(name): None if pd.isna(value) else value for name, value in claim.items()}
         for claim in judged.to_dict("records")
         if claim["id"] in using
     ]
@@ -342,8 +346,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):
-        told = f"{claim['id']}, {claim['status']}: {claim['statement']} ({claim['source']})"
-        tell("" if number else "claims", told)
+        _print_claim(claim, "" if number else "claims")
     if not origin["claims"]:
         tell("claims", "none uses this cell")
     if origin["measurements"]:
@@ -358,6 +361,16 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
         for value in recipe["values"]:
             say(f"{line_of_yaml(value['field'], value['value']):<40}  # {value['place']}")
         say("The other fields have their defaults.")
+
+
+def _print_claim(claim: Mapping[str, Any], name: str) -> None:
+    """Print a claim, its verdict, what it asks of the difference, and what was found."""
+    standing = standing_of(claim, claim["status"])
+    tell(name, f"{claim['id']}, {standing}: {claim['statement']} ({claim['source']})")
+    if claim["status"] != "not run":
+        asked = told_relation(claim["relation"], claim["margin"])
+        tell("", f"Claimed difference: {asked}{unit_of_difference(claim['unit'])}.")
+    tell("", claim["detail"])
 
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:

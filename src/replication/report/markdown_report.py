@@ -121,6 +121,18 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
     return [effect + unit, told, f"{claim['seeds']:.0f}"]
 
 
+def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
+    """A claim's `verdict` as text, with what it was judged on, the claim's kind and registration.
+
+    Where the claim was not run, the text says only this.
+    """
+    if claim["status"] == "not run":
+        return claim["status"]
+    where = " on another model or other data" if claim["stand_in"] else ""
+    kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
+    return f"{verdict}{where} ({kind})"
+
+
 def signed(value: float, decimals: int | None = None) -> str:
     """A number with its sign, also where it is positive."""
     return ("+" if value >= 0 else "") + format_number(value, decimals)
@@ -130,14 +142,9 @@ def _claims_table(paper: PaperResults) -> str:
     """What the paper states, and whether our numbers bear it out."""
     rows = []
     for claim in paper.claims:
-        where = " on another model or other data" if claim["stand_in"] else ""
-        kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
-        standing = f"**{claim['status']}**{where} ({kind})"
+        standing = standing_of(claim, f"**{claim['status']}**")
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
-        not_run = claim["status"] == "not run"
-        rows.append(
-            ["not run" if not_run else standing, statement, markdown_escape(claim["detail"])]
-        )
+        rows.append([standing, statement, markdown_escape(claim["detail"])])
     return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
 
 

@@ -8,7 +8,7 @@ import pytest
 import scipy.stats
 
 from replication.claims.comparison import compare, read_cells
-from replication.claims.judge import Side, adjusted, evaluate, uncertainty
+from replication.claims.judge import Side, adjusted, evaluate, slack_of, told_relation, uncertainty
 from replication.config.claims import Claim
 from replication.config.tuning import TuningResult
 from replication.measures.packed_scores import pack, unpack
@@ -75,6 +75,14 @@ def test_below_is_above_turned_round(table):
 def test_at_least_is_above_or_lower_by_up_to_the_margin(table, ours, status):
     tables = table(A=([ours], [90.0]))
     assert judge(tables, relation="at least", margin=0.5)["status"] == status
+
+
+@pytest.mark.parametrize("relation", ["above", "below", "equal", "at least"])
+@pytest.mark.parametrize("margin", [0.0, 0.5])
+def test_the_words_of_a_relation_name_the_difference_at_which_it_begins_to_fail(relation, margin):
+    end = told_relation(relation, margin).split()[-1]
+    assert slack_of(relation, float(end), margin) == 0
+    assert end != "-0"
 
 
 def test_a_number_may_stand_on_the_right(table):

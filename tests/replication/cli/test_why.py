@@ -80,6 +80,29 @@ def test_a_cell_has_its_measurement_and_trainings_as_their_records_say(asked, ma
     assert told["faults"] == []
 
 
+def test_a_claim_has_both_sides_the_interval_of_their_difference_and_the_margin(
+    asked, vitrail, make, checkout
+):
+    path = checkout / "configs" / "papers" / "tiny" / "claims.yaml"
+    (claim,) = read_yaml(path)
+    path.write_text(as_yaml([{**claim, "margin": 0.25}]))
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    (told,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
+    assert (told["left"], told["right"]) == pytest.approx((75.1, 70.1))
+    assert (told["relation"], told["margin"]) == ("above", 0.25)
+    assert told["half_width"] > 0
+    shown = " ".join(vitrail(*CELL, "--scale", "laptop").out.split())
+    assert told["detail"] in shown
+    assert "above 0.25" in shown
+
+
+def test_a_claim_that_is_not_run_says_what_is_missing(asked, vitrail, make):
+    make({"plain": [75.0, 76.0, 77.0]})
+    (told,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
+    assert (told["status"], told["left"], told["half_width"]) == ("not run", None, None)
+    assert told["detail"] in " ".join(vitrail(*CELL, "--scale", "laptop").out.split())
+
+
 def test_the_claims_of_a_cell_are_those_that_read_it(asked, make):
     make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
     (claim,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
