@@ -99,11 +99,8 @@ def audit(
     network = create(model, pretrained, checkpoint)
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
     folder = Folder(data, network.num_classes, images, class_names(network, class_map))
-    chosen, damaged = len(folder), folder.leave_out_damaged(workers)
-    if damaged:
-        say(f"{len(damaged)} of {count(chosen, 'image')} cannot be read and are left out:")
-        for why in damaged:
-            say(f"  {why}")
+    chosen = len(folder)
+    folder.leave_out_damaged(workers)
     say(*folder.told())
     own = parts.own_size(network)
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
@@ -119,7 +116,7 @@ def audit(
         "model": model,
         "weights": parts.weights_digest(network),
         "data": folder.digest(),
-        "left_out": len(damaged),
+        "left_out": len(folder.damaged),
         "labels": "predicted" if folder.unlabelled else "own",
         "sizes": sizes,
         "seed": seed,

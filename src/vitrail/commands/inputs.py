@@ -82,6 +82,7 @@ class Folder(Listed):
         names = ["" if path.parent == folder else path.parent.name for path in found]
         self.unlabelled, self.origin, self.ranks = _ranks(names, classes, known)
         self.folder, self.available = folder, len(found)
+        self.damaged: list[str] = []  # why each image that was dropped cannot be read
         chosen = evenly_spread(len(found), images)
         super().__init__(
             [(found[index], self.ranks.get(names[index], UNKNOWN)) for index in chosen]
@@ -89,6 +90,10 @@ class Folder(Listed):
 
     def told(self) -> Iterator[str]:
         """Yield sentences: which labels there are, what is left out, and what is shown turned."""
+        if self.damaged:
+            chosen = count(len(self) + len(self.damaged), "image")
+            yield f"{len(self.damaged)} of {chosen} cannot be read and are left out:"
+            yield from (f"  {why}" for why in self.damaged)
         if self.unlabelled:
             yield f"Labels: none, as {self.unlabelled}"
         else:
@@ -108,8 +113,8 @@ class Folder(Listed):
                 "the files, such as by ImageMagick's mogrify -auto-orient"
             )
 
-    def leave_out_damaged(self, workers: int = 0) -> list[str]:
-        """Decode every image once, drop those that cannot be read, and say why of each of them.
+    def leave_out_damaged(self, workers: int = 0) -> None:
+        """Decode every image once, and drop those that cannot be read, which `told` then names.
 
         Raises:
             VitrailError: no image can be read.
@@ -121,8 +126,7 @@ class Folder(Listed):
         damaged = [why for why in reasons if why]
         if not whole:
             raise VitrailError(f"no image of {self.folder} can be read: {damaged[0]}")
-        self.samples = whole
-        return damaged
+        self.samples, self.damaged = whole, damaged
 
     def digest(self) -> str:
         """Return a digest of all images' paths below the folder, contents and labels."""

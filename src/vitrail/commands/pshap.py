@@ -81,7 +81,8 @@ def pshap(
     Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model may have additive,
     rotary or relative position embeddings, or those of octic and flip models. Each image takes one
     forward pass and one more for each permutation of its positions. Where the folder has no labels
-    of the model's classes, the class that the model predicts is explained.
+    of the model's classes, the class that the model predicts is explained. Images that cannot be
+    read are named and left out.
 
     \b
     vitrail pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
@@ -98,6 +99,7 @@ def pshap(
         require_device,
     )
     from vitrail.measures.outputs import without_tf32
+    from vitrail.measures.permutable import permutable
     from vitrail.measures.position_shap.measure import position_shap
 
     without_tf32()
@@ -105,7 +107,9 @@ def pshap(
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
     network = create(model, pretrained, checkpoint)
+    permutable(network)  # refuses a model without positions, before all images are read
     folder = Folder(data, network.num_classes, images, class_names(network, class_map))
+    folder.leave_out_damaged(workers)
     say(*folder.told())
     folder.transform = create_transform(**resolve_model_data_config(network))
     result = position_shap(
