@@ -15,10 +15,11 @@ from pygments.lexers import PythonLexer
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))  # tools/ is no part of the package
 
+from replication.config.settings import known_scales  # noqa: E402
 from replication.plan.catalog import load_catalog  # noqa: E402
 from replication.publishing.publish import published_results  # noqa: E402
 from replication.report.html_report import as_html  # noqa: E402
-from replication.report.ledger import published_folder, read_published  # noqa: E402
+from replication.report.ledger import published_folder, published_papers, read_published  # noqa: E402
 from tools import demo, reference  # noqa: E402
 
 RELATIVE = re.compile(r"\]\((?!\w+:|#)([^)\s]+)")
@@ -130,9 +131,11 @@ def write_reference(app):
 
 
 def write_report(app, exception):
-    """Write the pages of all published results of a scale, which the start page leads to."""
-    for scale in ("small", "laptop") if exception is None else ():
+    """Write a page of all published results of each scale, which the start page leads to."""
+    for scale in known_scales(ROOT) if exception is None else ():
         catalog = load_catalog(ROOT, scale=scale)
+        if not published_papers(catalog):
+            continue
         published = published_folder(catalog)
         page = as_html(published_results(catalog, published, read_published(published)))
         (Path(app.outdir) / "docs" / f"{scale}.html").write_text(page, encoding="utf-8")
