@@ -5,9 +5,9 @@ explains. Of a number, chance is
 
 - the spread over seeds, where either side has several whose numbers are not all equal: Welch's t
   test of the two means (a single run on the other side has the same spread);
-- else, for single runs, the largest spread over seeds that is published of its metric in its table,
-  at any scale. It is taken as known: the difference is then normal. Most numbers vary less, so
-  small differences of single runs pass unseen;
+- else, for single runs, the largest spread over seeds that is published of its metric in its
+  table. It is taken as known: the difference is then normal. Most numbers vary less, so small
+  differences of single runs pass unseen;
 - else, where no such spread is published, nothing that a probability can be computed from. Such a
   number may differ by half of the largest published one of its metric in its table.
 

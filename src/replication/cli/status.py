@@ -14,7 +14,6 @@ from vitrail.commands.app import Json, command
 
 if TYPE_CHECKING:
     from replication.plan.catalog import Catalog
-    from replication.publishing.compare import Outcome
     from replication.records.specs import Artifact
 
 
@@ -32,7 +31,6 @@ def status(
     vitrail status --scale small
     """
     from replication.claims.comparison import VERDICTS
-    from replication.publishing.compare import JUDGED, told_beside
     from replication.records.records import read_sound
     from replication.report.ledger import claims_of, older_runs
     from replication.report.progress import count_states, state_of
@@ -53,10 +51,6 @@ def status(
             "runs": states,
             "artifacts": found,
             "claims": count_evidence(claims_of(catalog, catalog.results, read_sound)),
-            "beside": {
-                other: {kind: outcome.counted(kind) for kind in JUDGED}
-                for other, outcome in _beside(catalog).items()
-            },
             "faults": _faults(catalog),
             "trained_by_older_code": older_runs(catalog.runs.values()),
         }
@@ -94,19 +88,6 @@ def status(
     if judged:
         counts = told_evidence(count_evidence(claims))
         say(f"Claims (those about the same numbers count once): {counts}")
-    for other, outcome in _beside(catalog).items():
-        say(told_beside(outcome, name, other))
-
-
-def _beside(catalog: Catalog) -> dict[str, Outcome]:
-    """The numbers here against those of each other published scale that has some recipe of here."""
-    from replication.publishing.compare import compare_with_scale, published_scales
-
-    if not any(catalog.results.glob("*/*.csv")):
-        return {}
-    others = [scale for scale in published_scales(catalog) if scale != catalog.scale.name]
-    outcomes = {scale: compare_with_scale(catalog, scale) for scale in others}
-    return {scale: outcome for scale, outcome in outcomes.items() if outcome.numbers}
 
 
 def _faults(catalog: Catalog) -> list[str]:

@@ -30,13 +30,6 @@ def verify(
             help="Check what is published by itself: render every table again from its records.",
         ),
     ] = False,
-    against: Annotated[
-        str | None,
-        typer.Option(
-            metavar="SCALE",
-            help="Compare with what that scale published, where its recipes are the same.",
-        ),
-    ] = None,
     runs: Runs = None,
     results: Results = None,
 ) -> None:
@@ -45,20 +38,15 @@ def verify(
     Cell by cell and claim by claim, of all artifacts or of some. Exits with status 1 when cells are
     missing, altered, or further from the published ones than chance explains (docs/reproduce.md
     says how this is judged), and when a claim that held as published fails. With --published
-    nothing needs to be trained here. With --against your numbers are compared with those of another
-    scale under other seeds, such as study's; exits with status 1 when they differ more than chance
-    explains.
+    nothing needs to be trained here.
 
     \b
     vitrail verify
     vitrail verify variance_table2
     vitrail verify --published
-    vitrail verify --against study
     """
     from replication.publishing.compare import (
         compare_all,
-        compare_with_scale,
-        print_beside,
         print_faults,
         print_outcome,
         published_faults,
@@ -67,15 +55,9 @@ def verify(
     )
 
     catalog = open_catalog(scale, runs, results)
-    if against and published:
+    if targets and published:
         raise VitrailError(
-            "--against compares your numbers with another scale's, which --published does not "
-            "read: give them in commands of their own"
-        )
-    if targets and (published or against):
-        raise VitrailError(
-            "--published and --against check all tables and figures at once; leave out "
-            f"{', '.join(targets)}"
+            "--published checks all tables and figures at once; leave out " + ", ".join(targets)
         )
     if published:
         faults = list(published_faults(catalog))
@@ -83,14 +65,9 @@ def verify(
             say(told_published(catalog))
         print_faults(faults, as_json)
         raise typer.Exit(bool(faults))
-    if against:
-        outcome = compare_with_scale(catalog, against)
-    else:
-        outcome = compare_all(catalog, artifacts_of(catalog, targets) if targets else None)
+    outcome = compare_all(catalog, artifacts_of(catalog, targets) if targets else None)
     if as_json:
         say(json.dumps({"scale": catalog.scale.name, **record(outcome)}, indent=2))
-    elif against:
-        print_beside(outcome, catalog.scale.name, against)
     else:
         print_outcome(outcome)
     raise typer.Exit(bool(outcome.faults))

@@ -10,9 +10,6 @@ measurements, weights and code. Then every published number is looked for here:
 - Times and memory are other on every machine, and are not compared.
 
 A number that stands in several cells counts once.
-
-Another published scale can stand in place of this one (`compare_with_scale`): compared are then the
-numbers with a spread over seeds whose recipe is the same at both scales.
 """
 
 from __future__ import annotations
@@ -186,13 +183,22 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
     """
     artifacts = [*catalog.artifacts] if asked is None else asked
-    published = _require_published(catalog, catalog.scale.name)
+    published = published_folder(catalog)
+    if not any(published.glob("*/*.csv")):
+        known = {file.parents[1].name for file in published.parent.glob("*/*/*.csv")}
+        raise VitrailError(
+            f"{published} holds no results to compare; choose a scale that is published: "
+            + (", ".join(sorted(known)) or "none is")
+        )
     if missing := [
         artifact.target for artifact in asked or () if not is_rendered(artifact, catalog)
     ]:
         commands = catalog.snakemake(" ".join(missing))
         raise VitrailError(f"{', '.join(missing)}: not made here yet; run {commands} first")
-    _require_results(catalog)
+    if not any(catalog.results.glob("*/*.csv")):
+        raise VitrailError(
+            f"{catalog.results} holds no results to compare; run {catalog.snakemake('all')} first"
+        )
     altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
     cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
     ours = claims_of(catalog, catalog.results)
@@ -208,59 +214,6 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
             )
     claims = changed_claims(claims_of(catalog, published), ours)
     return Outcome(altered, cells, _count_once(cells), claims)
-
-
-def published_scales(catalog: Catalog) -> list[str]:
-    """The names of the scales that have published results."""
-    files = published_folder(catalog).parent.glob("*/*/*.csv")
-    return sorted({file.parents[1].name for file in files})
-
-
-def _require_published(catalog: Catalog, scale: str) -> Path:
-    folder = published_folder(catalog).parent / scale
-    if not any(folder.glob("*/*.csv")):
-        known = ", ".join(published_scales(catalog)) or "none is"
-        raise VitrailError(
-            f"{folder} holds no results to compare; choose a scale that is published: {known}"
-        )
-    return folder
-
-
-def _require_results(catalog: Catalog) -> None:
-    if not any(catalog.results.glob("*/*.csv")):
-        raise VitrailError(
-            f"{catalog.results} holds no results to compare; run {catalog.snakemake('all')} first"
-        )
-
-
-def compare_with_scale(catalog: Catalog, scale: str) -> Outcome:
-    """Set the numbers here beside those that another scale published under other seeds.
-
-    Compared are cells whose recipe and dataset are the same at both scales, of one or more seeds,
-    where a spread over seeds says how far two such numbers lie apart.
-
-    Raises:
-        VitrailError: that scale is not published, or there are no results here.
-    """
-    published = _require_published(catalog, scale)
-    _require_results(catalog)
-    cells = []
-    for artifact in catalog.artifacts:
-        spread = _of_one_recipe(cells_of(artifact, published), cells_of(artifact, catalog.results))
-        cells += [
-            cell
-            for cell in compare(artifact, catalog, published)
-            if (cell.row, cell.column) in spread and cell.agreement in JUDGED and not cell.exact
-        ]
-    return Outcome([], cells, _count_once(cells), [])
-
-
-def _of_one_recipe(published: pd.DataFrame, ours: pd.DataFrame) -> set[tuple[str, str]]:
-    """The rows and columns that rest on the same recipe in both, and have a spread in one."""
-    names = ["row", "column", "recipe_hash", "dataset"]
-    both = published.merge(ours, on=names, suffixes=("", "_here")).dropna(subset=["recipe_hash"])
-    spread = both["std"].notna() | both["std_here"].notna()
-    return set(zip(both.loc[spread, "row"], both.loc[spread, "column"], strict=True))
 
 
 def _judged(numbers: Iterable[Compared]) -> list[Compared]:
@@ -330,9 +283,7 @@ def _largest(cells: pd.DataFrame, column: str) -> dict[Any, float]:
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
     """Set an artifact's cells here beside the published ones; cells in neither are left out."""
     cells = cells_of(artifact, published)
-    largest = _largest(cells, "measured")
-    scales = (published_folder(catalog).parent / scale for scale in published_scales(catalog))
-    spreads = _largest(pd.concat(cells_of(artifact, scale) for scale in scales), "std")
+    largest, spreads = _largest(cells, "measured"), _largest(cells, "std")
     before, after = _by_key(cells), _by_key(cells_of(artifact, catalog.results))
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     nothing = Side(math.nan, math.nan, 0)
@@ -459,7 +410,11 @@ def print_outcome(outcome: Outcome) -> None:
         f"{compared} of {count(wanted, 'number')} compared; {beyond} lie beyond their 95 % "
         f"interval, {len(outcome.beyond_chance)} further than chance allows; "
         f"{outcome.counted('not compared')} are times or memory.",
-        *_told_crowded(outcome),
+        *(
+            f"In {family.artifact}, {family.beyond} of {count(family.trainings, 'training')} have "
+            f"a number beyond its interval; chance allows {family.allowed}."
+            for family in outcome.crowded
+        ),
     )
     if outcome.lost:
         say(f"Claims lost: {', '.join(outcome.lost)}.")
@@ -469,31 +424,6 @@ def print_outcome(outcome: Outcome) -> None:
             say("`vitrail verify TARGET ...` compares only the targets that you name.")
     else:
         say("Verified.")
-
-
-def print_beside(outcome: Outcome, scale: str, other: str) -> None:
-    """Print which numbers of a scale lie apart from those of another, and how many of how many."""
-    _print_odd(outcome, f"Numbers of {scale} beyond the interval that {other} allows")
-    say(told_beside(outcome, scale, other), *_told_crowded(outcome))
-
-
-def told_beside(outcome: Outcome, scale: str, other: str) -> str:
-    """How many numbers of a scale lie within the intervals that another allows, in a sentence."""
-    compared, beyond = outcome.counted(*JUDGED), outcome.counted("differs")
-    explained = "more than chance allows" if outcome.faults else "as chance allows"
-    return (
-        f"{count(compared, 'number')} of scale {scale} have the same recipe at scale {other}, "
-        f"under other seeds: {compared - beyond} lie within the 95 % interval of the difference, "
-        f"{beyond} beyond, {explained}."
-    )
-
-
-def _told_crowded(outcome: Outcome) -> Iterator[str]:
-    for family in outcome.crowded:
-        yield (
-            f"In {family.artifact}, {family.beyond} of {count(family.trainings, 'training')} have "
-            f"a number beyond its interval; chance allows {family.allowed}."
-        )
 
 
 def _print_odd(outcome: Outcome, title: str) -> None:

@@ -112,8 +112,6 @@ def checkout(tmp_path, monkeypatch):
     laptop = configs / "scales" / "laptop.yaml"
     text = laptop.read_text()
     laptop.write_text(text.replace("datasets:\n", "datasets:\n  imagenet: digits\n"))
-    again = {"extends": "laptop", "description": "laptop once more"}
-    (configs / "scales" / "again.yaml").write_text(as_yaml(again))
     paper = configs / "papers" / "tiny"
     (paper / "reference").mkdir(parents=True)
     (paper / "scales").mkdir()
@@ -124,7 +122,6 @@ def checkout(tmp_path, monkeypatch):
         ("artifacts", ARTIFACTS),
         ("claims", CLAIMS),
         ("scales/small", SMALL),
-        ("scales/again", {"extends": "laptop"}),
         ("scales/full", {}),
         ("scales/laptop", {"runs": {"*": {"seeds": 3}}}),
     ):
