@@ -5,17 +5,17 @@ explains. Of a number, chance is
 
 - the spread over seeds, where either side has several whose numbers are not all equal: Welch's t
   test of the two means (a single run on the other side has the same spread);
-- else, for single runs, the largest spread over seeds that is published of its metric in its
-  table. It is taken as known: the difference is then normal. Most numbers vary less, so small
-  differences of single runs pass unseen;
-- else, where no such spread is published, nothing that a probability can be computed from. Such a
-  number may differ by half of the largest published one of its metric in its table.
+- else, of several seeds with equal numbers, the largest spread over seeds that is published of its
+  metric in its table. It is taken as known: the difference is then normal;
+- else nothing that a probability can be computed from: a single run says nothing of its spread,
+  and the other models of its table may be trained longer. Such a number may differ by half of the
+  largest published one of its metric in its table.
 
 Numbers of one training depend on each other: one training that came out otherwise changes them
 all. So the trainings of a table are counted and not its numbers: a training lies beyond its
 interval if one of its n numbers has a p-value below 5 %/n, whatever their dependence. If trainings
-are independent, their count is binomial. (Trainings of one seed may share images. This makes such
-counts vary more, and the spread of single runs, being the largest, makes them vary less.)
+are independent, their count is binomial. (Trainings of one seed may share images, which makes such
+counts vary more.)
 
 Each of the two tests, of numbers and of tables, fails an unchanged repetition with a probability of
 at most 0.5 %, by Bonferroni's correction, so both together of at most 1 %.
@@ -39,12 +39,12 @@ OF_LARGEST = 0.5  # of the largest number, how much one may differ of whose spre
 def difference(before: Side, after: Side, published: float) -> Uncertainty | None:
     """What chance says of a number's difference between two repetitions; None if nothing is known.
 
-    `published` is the standard deviation over seeds that is taken where neither side has one, or 0.
+    `published` is the standard deviation that is taken where seeds have equal numbers, or 0.
     """
     spread = [side for side in (before, after) if side.std > 0]  # not NaN, as of a single run
     if not spread:
         runs = 1 / before.n_seeds + 1 / after.n_seeds
-        return Uncertainty(published**2 * runs, math.inf) if published else None
+        return Uncertainty(published**2 * runs, math.inf) if published and runs < 2 else None
     if 1 in (before.n_seeds, after.n_seeds):
         return difference_of_means(spread[0].n_seeds, spread[0].std, 1, None)
     return difference_of_means(before.n_seeds, before.std, after.n_seeds, after.std)

@@ -41,10 +41,15 @@ def test_a_single_run_beside_several_seeds_is_one_more_of_them(alone_first):
     assert known.p_value(sides[0].value - sides[1].value) == pytest.approx(expected)
 
 
-def test_single_runs_differ_by_a_normal_of_the_published_spread():
-    known = difference(side(80.0), side(70.0), 4.0)
-    assert known.p_value(10.0) == pytest.approx(2 * stats.norm.sf(10, scale=4 * math.sqrt(2)))
-    assert difference(side(80.0), side(70.0), 0.0) is None
+def test_seeds_with_equal_numbers_differ_by_a_normal_of_the_published_spread():
+    before, after = side(80.0, 80.0), side(70.0, 70.0)
+    known = difference(before, after, 4.0)
+    assert known.p_value(10.0) == pytest.approx(2 * stats.norm.sf(10, scale=4))
+    assert difference(before, after, 0.0) is None
+
+
+def test_nothing_is_known_of_the_difference_of_single_runs():
+    assert difference(side(80.0), side(70.0), 4.0) is None
 
 
 def test_one_changed_number_of_a_thousand_is_found_and_no_other():
@@ -130,15 +135,15 @@ def test_a_repetition_under_other_seeds_is_verified(root, rewritten, seeds):
 
 @pytest.mark.slow
 def test_a_table_of_which_each_number_was_changed_fails(root, rewritten):
-    """Variance's Table 5 has few models, and some of them are trained under one seed."""
+    """The models of variance's Table 6 are trained under one seed each."""
 
     def change(row):
-        if (row["paper"], row["artifact"]) == ("variance", "table5"):
+        if (row["paper"], row["artifact"]) == ("variance", "table6"):
             row["measured"] *= 0.3
         return row
 
     here = rewritten("laptop", "here", change)
     catalog = load_catalog(root, scale="laptop", results_root=str(here))
     outcome = outcome_of(catalog, root / "results" / "published" / "laptop")
-    assert [family.artifact for family in outcome.crowded] == ["variance_table5"]
-    assert {number.artifact for number in outcome.beyond_chance} == {"variance_table5"}
+    assert [family.artifact for family in outcome.crowded] == ["variance_table6"]
+    assert {number.artifact for number in outcome.beyond_chance} == {"variance_table6"}
