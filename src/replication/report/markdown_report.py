@@ -149,7 +149,7 @@ def _claims_table(paper: PaperResults) -> str:
 
 
 def _entry(artifact: ArtifactResults) -> str:
-    """One artifact: caption, links, verdicts, and the picture of a figure."""
+    """One artifact: caption, links, verdicts, command, and the picture of a figure."""
     about = artifact.about
     parts = [
         f"### {about.name}: {markdown_escape(about.title)}",
@@ -162,7 +162,7 @@ def _entry(artifact: ArtifactResults) -> str:
     links = " ".join(f"[{suffix[1:]}]({stem}{suffix})" for suffix in about.suffixes)
     verdicts = artifact.verdicts
     counts = [f"{verdicts[name]} {text}" for name, text in VERDICTS.items() if verdicts[name]]
-    parts.append(" · ".join([links, *counts]))
+    parts.append(" · ".join([links, *counts, f"made by `{about.command}`"]))
     if about.kind == "figure":
         parts.append(f"![{markdown_escape(about.title)}]({stem}.svg)")
     return "\n\n".join(parts)

@@ -207,6 +207,7 @@ def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog
     measure(catalog, {**NUMBERS, "wide": {**NUMBERS["wide"], **right(40)}})
     draw(catalog, "table1")
     page = as_markdown(results(catalog))
+    assert f"made by `{catalog.snakemake('template_table1')}`" in page
     assert "| **contrary** (empirical) | A wider network reads digits better. (Abstract) | " in page
 
 
