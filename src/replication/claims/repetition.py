@@ -44,7 +44,8 @@ def difference(before: Side, after: Side, published: float) -> Uncertainty | Non
     spread = [side for side in (before, after) if side.std > 0]  # not NaN, as of a single run
     if not spread:
         runs = 1 / before.n_seeds + 1 / after.n_seeds
-        return Uncertainty(published**2 * runs, math.inf) if published and runs < 2 else None
+        single = runs == 2  # one on each side
+        return Uncertainty(published**2 * runs, math.inf) if published and not single else None
     if 1 in (before.n_seeds, after.n_seeds):
         return difference_of_means(spread[0].n_seeds, spread[0].std, 1, None)
     return difference_of_means(before.n_seeds, before.std, after.n_seeds, after.std)
