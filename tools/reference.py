@@ -25,9 +25,9 @@ from vitrail.commands.app import WIDTH, app
 ABOUT_MODELS = """\
 # Models
 
-All models that `import vitrail.models` registers with timm: `timm.create_model(NAME)`. GMACs are
-the multiply-adds of one image at the model's own size, as the papers count them: with the products
-of attention, without its softmax and without Fourier transforms. The last columns compare with the
+All models that `import vitrail.models` registers with timm: `timm.create_model(NAME)`. FLOPs are
+those of one image at the model's own size, as the papers count them: a multiply-add is one, with
+the products of attention, without its softmax and without Fourier transforms. The last columns compare with the
 plain model of the same size: an adaptive model computes what the plain one does, and besides
 chooses its grids. [timm.md](timm.md) says which of timm's functions each family has.
 """
@@ -183,7 +183,7 @@ def models_page() -> str:
         compared = plain[name]
         of_plain = [f"`{compared}`", f"{gmacs / costs[compared][1]:.3f}"] if compared else ["", ""]
         rows.append([f"`{name}`", f"{side}", f"{millions:.1f}", f"{gmacs:.2f}", *of_plain])
-    heads = ["model", "pixels", "parameters (M)", "GMACs", "plain model", "GMACs, relative"]
+    heads = ["model", "pixels", "parameters (M)", "FLOPs (G)", "plain model", "FLOPs, relative"]
     return f"{ABOUT_MODELS}\n{pipe_table(heads, rows)}\n"
 
 
@@ -194,7 +194,7 @@ def plain_of(name: str) -> str | None:
 
 
 def cost_of(name: str) -> tuple[float, float, int]:
-    """Millions of parameters, GMACs of one image, and the image's side."""
+    """Millions of parameters, billions of FLOPs of one image, and the image's side."""
     with torch.device("meta"):
         model: Any = timm.create_model(name).eval()
     side = int(model.pretrained_cfg.get("input_size", (3, 224, 224))[-1])
