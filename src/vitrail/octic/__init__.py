@@ -4,12 +4,21 @@ A linear layer that commutes with the eight symmetries of the square is block di
 of their irreducible representations: it needs an eighth of the parameters, and 5.33 times fewer
 multiplications. The features stay in that basis, one plane of channels for each of its vectors:
 
-- `group`: the elements, their representations and Fourier transform, the features as one tensor;
-- `layers`: the layers of a block, stated plainly (octic, Sec. 3.3); `fast_block`: the block as
-  models run it; `kernels`: its activation as one kernel, on a GPU;
-- `embeddings`: patches and positions, which turn with the image (octic, Sec. 3.3.1);
-- `invariants`: invariants of such features (octic, App. D), and a check of a model's invariance;
-- `vit`: the families D8, H8 and I8, registered with timm; `flip`: the baselines D2 and H2;
+The method, in the order in which to read it:
+
+- `group` (Eq. 1-6, Eq. 11): the elements of the group D8, their representations, the Fourier
+  transform, and how the group acts on features, which are one tensor;
+- `layers` (Eq. 7-9; octic, Sec. 3.3): the layers of a block, written without any optimisation;
+- `embeddings` (Eq. 10; octic, Sec. 3.3.1): patches and positions, which turn with the image;
+- `invariants` (Eq. 12-17; octic, App. D): invariants of such features, and a check of a model's
+  invariance;
+- `vit`: the model families D8, H8 and I8, registered with timm.
+
+The rest:
+
+- `fast_block`: the block of `layers` in a faster form, which models run; `kernels`: its GELU as one
+  kernel, on a GPU;
+- `flip`: the baselines D2 and H2; `masked_vit`: the plain ViT with a mask token, as DINOv2 has it;
 - `group_averaging`: a plain ViT made invariant by eight forward passes, to compare with them;
 - `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
   4.1);

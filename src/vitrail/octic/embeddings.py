@@ -1,9 +1,13 @@
 """Patches and positions: how an image becomes octic features (octic, Sec. 3.3.1).
 
-A grid of numbers that transforms like an irrep is determined by its top-left quadrant. Turn and
-mirror that quadrant by the eight elements of the group, multiply each copy by the element's matrix
-of the irrep, and add the copies: they fill the whole square. Filters of patches and position
-encodings are such grids, so their weights are quadrants.
+Filters of patches and position encodings are square grids of numbers that transform like an irrep.
+Such a grid is determined by one quadrant, so the weights are quadrants (`unfold_quadrants`):
+
+- A1 to B2: turn the top-left quadrant about the centre of the square by k = 0 to 3 quarters, and
+  multiply copy k by the k-th power of the irrep's number for r, 1 or -1. The copies fill the
+  square. Then add the mirrored square times the irrep's number for m, 1 or -1.
+- E: the lower half is the mirror image of the upper half, the right half is minus the mirror image
+  of the left half. This square is row 0. Row 1 is row 0 turned anticlockwise by a quarter.
 
 `Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`).
 """
@@ -24,7 +28,10 @@ from vitrail.octic.group import from_channels, to_channels
 from vitrail.octic.layers import channels_of_plane, pad_to_a1
 
 TOKEN_STD = 8 * 0.02
-"""Standard deviation of the CLS token, as published: only A1, one of eight planes, is not zero."""
+"""Initial standard deviation of the CLS token: 8 x 0.02, the published value.
+
+Only A1, one of the token's eight planes, is not zero.
+"""
 
 # The factors by which a quarter turn and a mirroring multiply A1, A2, B1, B2.
 _TURN = (1, 1, -1, -1)
@@ -32,16 +39,16 @@ _MIRROR = (1, -1, 1, -1)
 
 
 def unfold_quadrants(quadrants: Tensor) -> Tensor:
-    """Unfold square grids that transform like the irreps from one free quadrant each.
+    """Make square grids that transform like the irreps, each from a quadrant without constraints.
 
-    The group's eight images of the top-left quadrant fill the square. A plane of A1 to B2 has a
-    quadrant of its own, the two rows of a copy of E share one.
+    A plane of A1 to B2 has a quadrant of its own, the two rows of a copy of E share one.
 
     Args:
         quadrants: ``(6, ..., q, q)`` of A1, A2, B1, B2 and E's two copies.
 
     Returns:
-        ``(8, ..., 2q, 2q)``: plane i is what the group turns into its isotypic matrix's row i.
+        ``(8, ..., 2q, 2q)``: planes P_0 to P_7 for which, with every element g and its matrix
+        ``R = isotypic(g)``, ``transform(P_j, g)`` is the sum over i of ``R[i, j] P_i``.
     """
     lines = map(_unfold_line, quadrants[:4], _TURN, _MIRROR)
     pairs = [row for quadrant in quadrants[4:] for row in _unfold_pair(quadrant)]
@@ -57,7 +64,10 @@ def _unfold_line(quadrant: Tensor, turn: int, mirror: int) -> Tensor:
 
 
 def fold_quadrants(planes: Tensor) -> Tensor:
-    """Return quadrants ``(6, ..., q, q)`` that `unfold_quadrants` makes ``(8, ..., 2q, 2q)`` of."""
+    """Return quadrants ``(6, ..., q, q)`` that unfold to these planes ``(8, ..., 2q, 2q)``.
+
+    The planes must have the symmetry of those that `unfold_quadrants` returns.
+    """
     side = planes.shape[-1] // 2
     corners = planes[..., :side, :side]
     return torch.cat([corners[:4] / 2, corners[4::2]])
@@ -70,12 +80,13 @@ def _unfold_pair(quadrant: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class SteerablePatchEmbed(nn.Module):
-    """Patch embedding ``(B, I, H, W)`` to ``(planes, B, N, c)``, whose first plane has a bias.
+    """Patch embedding ``(B, I, H, W)`` to ``(planes, B, N, c)`` by a convolution of stride p.
 
-    Source: octic, Example 3.7.
+    Source: octic, Sec. 3.3.1, Example 3.7.
 
-    A subclass makes `filters`, ``(planes, c, I, p, p)``, of their free part, `weight`. `grid_size`
-    counts the patches (down, across) of an image of the usual size.
+    A subclass makes `filters`, ``(planes, c, I, p, p)``, from `weight`, which has no constraints.
+    `bias`, shape ``(c)``, is added to the first plane only. `grid_size` counts the patches (down,
+    across) of an image of the usual size.
 
     Args:
         img_size: side of the usual image.
@@ -129,8 +140,9 @@ class SteerablePatchEmbed(nn.Module):
 class OcticPatchEmbed(SteerablePatchEmbed):
     """Equivariant patch embedding (octic, Sec. 3.3.1), ``(B, I, H, W)`` to ``(8, B, N, c)``.
 
-    Its initial weights are those of a convolution by one quadrant: `weight` is
-    ``(6, c, I, p/2, p/2)`` of A1, A2, B1, B2 and E's two copies, `bias` ``(c)`` of A1.
+    `weight`, shape ``(6, c, I, p/2, p/2)``, has quadrants of A1, A2, B1, B2 and E's two copies. It
+    is drawn as for a convolution with a kernel of p/2 x p/2 pixels. `bias`, shape ``(c)``, is added
+    to A1 only.
 
     Raises:
         VitrailError: `patch_size` is odd, or `embed_dim` is no multiple of 8.
@@ -143,8 +155,13 @@ class OcticPatchEmbed(SteerablePatchEmbed):
         super().__init__(img_size, patch_size, (6, c, in_chans, q, q), fan_in=in_chans * q * q)
 
     def filters(self) -> Tensor:
-        """Return the filters of the eight planes ``(8, c, I, p, p)`` (Fig. 6)."""
-        # Each whole filter has the l2 norm of its quadrant.
+        """Return the filters of the eight planes ``(8, c, I, p, p)``.
+
+        Fig. 6 of the paper shows the principal components of learned ones.
+        """
+        # With these factors a filter of E has the squared norm of its quadrant w, ||w||^2. One of
+        # A1 and B2 has ||w||^2 + <w, w^T>, one of A2 and B1 ||w||^2 - <w, w^T>. For independent
+        # entries of mean 0 the second term is on average 2/p of the first.
         lines, pairs = math.sqrt(2) / 4 * self.weight[:4], self.weight[4:] / 2
         return unfold_quadrants(torch.cat([lines, pairs]))
 
@@ -152,11 +169,12 @@ class OcticPatchEmbed(SteerablePatchEmbed):
 class SteerablePositionEmbedding(nn.Module):
     """Position encoding ``(planes, 1, N, c)`` that transforms with the grid of tokens.
 
-    Another grid than that of the weights is sampled from it by bicubic interpolation about the
-    centre, which the group does not move; an offset as DINOv2's would break the equivariance.
+    For a grid of another size than that of the weights, the encoding is interpolated: bicubic, and
+    centred, since the group does not move the centre. An offset such as DINOv2's would break the
+    equivariance.
 
-    `weight` is the free part of each plane's `grid`, (G, G); a subclass says how to `unfold` it to
-    ``(planes, c, G, G)`` and to `fold` that again.
+    `weight` is the part of each plane's grid (G, G) that has no constraints. A subclass says how to
+    `unfold` it to ``(planes, c, G, G)`` and to `fold` that again.
 
     Raises:
         VitrailError: `grid`, G, is odd.
@@ -230,7 +248,7 @@ class ArbitraryPatchEmbed(PatchEmbed):
 class OcticPositionEmbedding(SteerablePositionEmbedding):
     """Equivariant position encoding ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
 
-    `weight` is ``(6, c, G/2, G/2)`` of A1, A2, B1, B2 and E's two copies.
+    `weight`, shape ``(6, c, G/2, G/2)``, has quadrants of A1, A2, B1, B2 and E's two copies.
 
     Raises:
         VitrailError: `grid`, G, is odd, or eight planes cannot share `dim`, C.

@@ -1,12 +1,13 @@
-"""The octic block as models run it: the layers of `layers`, so that they are fast.
+"""Faster form of the block in `layers`, which models run: the same function and weights.
 
-`torch.compile` makes one kernel of what lies between two products of matrices, if these take their
-factors as they are. So a compiled block keeps its features as an `IrrepPair`, in which one product
-serves the four lines and one serves E, without copies between them. Under eager torch the block is
-that of `layers`, except for the GELU on a GPU: one Triton kernel (`kernels`).
+`torch.compile` fuses the operations between two matrix products into one kernel, if the products
+need no copies of their inputs. So a compiled block keeps its features as an `IrrepPair`: one matrix
+product serves the four lines (A1, A2, B1, B2) and one serves E, without copies in between. Under
+eager torch the block runs the code of `layers`, except for the GELU on a GPU: one Triton kernel
+(`kernels`).
 
-Weights and results are those of `layers`, except for rounding. A compiled block does not call its
-modules, so it runs no hooks on them; a module of another type it calls with features
+Results are those of `layers` up to rounding. A compiled block does not call its modules, so it runs
+no hooks on them; a module whose type is not in `COMPILED_FORMS` is called with features
 ``(8, B, N, c)``. `torch.export` counts as a compiler, so an exported graph has the compiled layout.
 """
 

@@ -49,7 +49,7 @@ class FlipLinear(nn.Module):
 
     Attributes:
         weight: ``(2, c', c)``.
-        bias: ``(c')``, or None.
+        bias: ``(c')``, added to the even plane only, or None.
     """
 
     def __init__(self, in_features: int, out_features: int, bias: bool = True) -> None:
@@ -146,7 +146,7 @@ class FlipPatchEmbed(SteerablePatchEmbed):
 
     Attributes:
         weight: ``(2, c, I, p, p/2)``, the filters' left halves.
-        bias: ``(c)``, of the even plane.
+        bias: ``(c)``, added to the even plane only.
 
     Raises:
         VitrailError: `patch_size` or `embed_dim` is odd.

@@ -1,12 +1,20 @@
 """The octic group D8, its representations, and the features that it acts on (octic, Sec. 3.1).
 
 `r` turns an image anticlockwise by a quarter, `m` mirrors it left to right, and a word is applied
-from its right end: "mr" turns first. The regular representation permutes (y0..y7), one value for
-each element. The isotypic one acts on (x0..x7) by the irreducible ones: A1, A2, B1, B2 of one
-dimension, and two copies of E, (x4, x5) and (x6, x7). The Fourier transform maps one to the other.
+from its right end: "mr" turns first.
+
+The regular representation permutes (y0..y7). These are the values of a function f on the group, at
+the elements e, r^-1, r^-2, r^-3, m, m r^-1, m r^-2, m r^-3 in this order, and g maps f to the
+function h -> f(g^-1 h). For example, r gives y0 = f(e) the value f(r^-1), which is y1.
+
+The isotypic representation acts on (x0..x7) by the irreducible representations (irreps): A1, A2,
+B1, B2 of dimension 1, called lines in the code, and two copies of E, of dimension 2: (x4, x5) and
+(x6, x7). The Fourier transform maps y to x, the inverse one x to y.
 
 Octic features are one tensor ``(8, B, N, c)``, a plane of ``c = C / 8`` channels per vector of the
 isotypic basis: A1, A2, B1, B2, then E's copy 1, rows 0 and 1, and its copy 2, rows 0 and 1.
+
+`vitrail.octic` says which file has which equation.
 """
 
 from __future__ import annotations
@@ -30,11 +38,11 @@ IRREPS: dict[str, tuple[list[list[float]], list[list[float]]]] = {
 }
 
 SCALE = 1 / (2 * math.sqrt(2))
-"""What the Fourier transforms multiply by, which makes them orthogonal."""
+"""The factor 1 / (2 sqrt(2)) that makes the two Fourier transforms orthogonal."""
 
 
 def inverse_fourier(x: Sequence[Tensor]) -> list[Tensor]:
-    """Transform eight isotypic planes to regular ones by 24 additions, without their `SCALE`.
+    """Transform eight isotypic planes to regular ones by 24 additions, without the factor `SCALE`.
 
     Source: octic, Eq. 11, App. A.1.
     """
@@ -48,7 +56,9 @@ def inverse_fourier(x: Sequence[Tensor]) -> list[Tensor]:
 
 
 def fourier(y: Sequence[Tensor]) -> list[Tensor]:
-    """Transform eight regular planes to isotypic ones, the transpose of `inverse_fourier`.
+    """Transform eight regular planes to isotypic ones by 24 additions, without the factor `SCALE`.
+
+    It multiplies by the transpose of the matrix of `inverse_fourier`.
 
     Source: octic, Eq. 5, App. A.1.
     """
@@ -92,13 +102,15 @@ def irrep(name: str, element: str) -> Tensor:
 def isotypic(element: str) -> Tensor:
     """Return the ``(8, 8)`` float64 matrix of an element on (A1, A2, B1, B2, E, E).
 
-    Source: octic, Eq. 2, Example 3.3.
+    Source: octic, Eq. 5, Example 3.3.
     """
     return torch.block_diag(*(irrep(name, element) for name in (*IRREPS, "E")))
 
 
 def regular(element: str) -> Tensor:
     """Return the ``(8, 8)`` float64 permutation of an element on (y0..y7).
+
+    The docstring of this module says which y belongs to which element.
 
     Source: octic, Eq. 3-4, Example 3.2.
     """
@@ -132,8 +144,8 @@ def act(x: Tensor, element: str, grid: tuple[int, int], prefix: int = 0) -> Tens
     Args:
         x: ``(8, B, prefix + h w, c)``.
         element: one of `group.ELEMENTS`.
-        grid: (h, w) of the tokens before.
-        prefix: tokens in front that are no patches (CLS, registers).
+        grid: (h, w) of the tokens before the element acts on them.
+        prefix: number of leading tokens that are not patches (CLS, registers).
 
     Returns:
         features of the shape of `x`, channels mixed in each pair of E and tokens permuted.

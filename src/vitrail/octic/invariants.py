@@ -1,8 +1,9 @@
-"""Six ways from octic to invariant features (octic, Sec. 3.3.3, App. D).
+"""Six ways to make invariant features of octic ones (octic, Sec. 3.3.3, App. D).
 
-The first four take polynomials, or norms, of the eight numbers (x0..x7) of a channel; they stay as
-they are when each channel is transformed by an element of its own. The last two compare whole
-tokens. A seventh, `absolute`, is what the published code has instead of the first.
+The first four (linear, power spectrum, triple correlation, polynomial) compute polynomials or norms
+of the eight numbers (x0..x7) of a channel. They do not change even if each channel is transformed
+by a different element. The last two (max filtering, canonisation) compare whole tokens. A seventh,
+`absolute`, is what the published code has instead of the linear one.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ def polynomial(x: Tensor) -> Tensor:
     return torch.stack([x[0], *_quadratics(x), *_cubics(x), *_quartics(x), *_quintics(x)])
 
 
-# Within a degree they stand in the order of the published code, whose weights count on it.
+# Within a degree, the terms are in the order of the published code: published weights depend on it.
 
 
 def _quadratics(x: Tensor) -> list[Tensor]:

@@ -1,15 +1,14 @@
-"""Octic Vision Transformers (octic, Sec. 3.2): D8, H8 and I8, and the skeleton that they share.
+"""Octic Vision Transformers (octic, Sec. 3.2): families D8, H8, I8, and the class that they share.
 
-The patch embedding makes octic features, and the first k blocks keep them octic. In D8 all blocks
-are octic, and invariants of the class token are classified. In H8 and I8 k is half the depth, and
-standard blocks follow: those of H8 see the planes as plain channels, those of I8 see invariants of
-every token. D8 and I8 are invariant to quarter turns and mirrorings, H8 is not.
+The patch embedding makes octic features, and the first k blocks keep them octic. In the family D8
+all blocks are octic, and invariants of the class token are classified. In H8 and I8 k is half the
+depth, and standard blocks follow: those of H8 see the planes as plain channels, those of I8 see
+invariants of every token. Models of D8 and I8 are invariant to quarter turns and mirrorings, those
+of H8 are not.
 
     model = timm.create_model("octic_d8_vit_large_patch16_224", invariant="polynomial")
 
-Other files complete the method: `group` has the group and its Fourier transform (Eq. 1-5, 11),
-`layers` a block (Eq. 6-9), `embeddings` patches and positions (Eq. 10), `invariants` the invariants
-(Eq. 12-17). `fast_block` computes the same as `layers`, faster. In one file: examples/octic.py.
+`vitrail.octic` says which other file has which equation. Example of use: examples/octic.py.
 """
 
 from __future__ import annotations
@@ -76,7 +75,8 @@ class SteerableVisionTransformer(Intermediates):
     Arguments that are not listed are those of timm's ViT.
 
     Args:
-        equivariant: whether all blocks are the group's; the head takes invariants then.
+        equivariant: whether all blocks are the group's; the head takes invariants then, see
+            `forward_head`.
         invariantise: makes, from C, the layer that turns features into invariants; None makes them
             plain channels.
         patch_layer: by default `patch_embed_layer`.
@@ -351,7 +351,13 @@ class SteerableVisionTransformer(Intermediates):
         return self._normalised(last, norm=True)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Return the logits of tokens ``(B, N, C)``, or what the last layer takes."""
+        """Return the logits of tokens ``(B, N, C)``, or what the last layer takes.
+
+        In an equivariant family the tokens are pooled before their invariants are computed; the
+        paper computes the invariants of all tokens and then takes the CLS token (Sec. 3.3.3). For
+        the CLS token the result is the same, since each token has its own invariants. With
+        ``global_pool="avg"`` it is not: these are invariants of the mean, not means of invariants.
+        """
         x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         if self.equivariant and self.invariantisation is not None:
             x = self.invariantisation(x.unflatten(-1, (self.planes, -1)).movedim(-2, 0))
@@ -449,7 +455,7 @@ class Invariantisation(Invariant):
 
 
 class OcticVisionTransformer(SteerableVisionTransformer):
-    """D8, H8 or I8 (octic, Sec. 3.2).
+    """A model of the family D8, H8 or I8 (octic, Sec. 3.2).
 
     Args:
         family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are

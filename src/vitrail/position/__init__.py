@@ -6,6 +6,6 @@ which position, and lets a model learn less of it, by a factor on its position e
 - `embeddings`: the position embeddings that the paper compares, by name;
 - `vit`: its small ViT, in which any of them can be permuted, registered with timm.
 
-The measure, Position-SHAP, is `vitrail.measures.position_shap`; examples/position.py applies it to
-two small models.
+The measure, Position-SHAP, is `vitrail.measures.position_shap`, which says which of its files has
+which equation (Eq. 3-5, Eq. 7-8); examples/position.py applies it to two small models.
 """

@@ -1,9 +1,10 @@
-"""A small Vision Transformer with any position embedding, which permutes (position, App. G).
+"""A small ViT with a selectable position embedding (position, App. G).
 
-A pre-norm ViT with mean pooling by default. `PositionViT._outputs` cuts the image into patches and
-projects them (Eq. 1-2); `vitrail.position.embeddings` says which file has which embedding, and only
-the file of the embedding at hand completes the method. The forward pass takes a permutation of
-positions for each image beside the images: Position-SHAP draws it at random to remove position.
+A pre-norm ViT with mean pooling by default. The positions can be permuted for each image: the
+forward pass takes the images and one permutation per image, which Position-SHAP draws at random to
+remove the information on position. `PositionViT._outputs` cuts the image into patches and projects
+them (Eq. 1-2). To read the method, read this file, `vitrail.position.embeddings.base` and the file
+of the chosen embedding, which `vitrail.position.embeddings` names.
 """
 
 from __future__ import annotations
@@ -125,7 +126,9 @@ def _check(
 
 
 class PositionViT(Intermediates):
-    """ViT whose positions can be permuted, for each image on its own (position, Eq. 1).
+    """ViT on patches (position, Eq. 1-2) whose positions can be permuted (position, Sec. 3).
+
+    Each image has a permutation of its own.
 
     Attributes:
         positions: N, how many positions a permutation permutes: those of the patches, and the CLS

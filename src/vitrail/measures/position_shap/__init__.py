@@ -1,6 +1,10 @@
-"""Position-SHAP (position, Sec. 3): `shapley` states it.
+"""Position-SHAP (position, Sec. 3): how much of a prediction is due to position.
 
-`measure` is the call for users; `sweep` is our estimator and `half_batches` the authors', and both
-take the formulas from `shapley`. `kernel` is Kernel SHAP of any number of features, for comparison.
+- `shapley` (Eq. 4-5): the formulas; start here;
+- `measure`: the call for users;
+- `sweep`: our estimator; `half_batches`: the authors' (App. E). Both run the model and take the
+  formulas from `shapley`;
+- `kernel` (Eq. 3, Eq. 7-8): Kernel SHAP of any number of features, for comparison.
+
 examples/position.py measures two small models.
 """

@@ -1,4 +1,7 @@
-"""Position-SHAP by the authors' protocol: half a batch is the background of the other half."""
+"""Position-SHAP by the authors' protocol: half a batch is the background of the other half.
+
+Logits are averaged over the background, as `shapley` says; the text of App. A averages features.
+"""
 
 from __future__ import annotations
 
@@ -78,7 +81,8 @@ def position_shap_half_batches(
 ) -> PositionShap:
     """Measure P-SHAP by the authors' protocol: half a batch is the background of the other half.
 
-    Source: position, App. A, Eq. 7-8, whose minimum is `shapley`.
+    Source: position, App. E, for the protocol; position, App. A, Eq. 7-8, for the loss, whose
+    minimum `shapley` returns.
 
     `model` and `samples` are those of `position_shap_sweep`. `folds` say what is explained with
     which background; by default `draw_folds` draws them with `batch_size` and `seed`.

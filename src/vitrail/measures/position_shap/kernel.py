@@ -1,8 +1,8 @@
 """Kernel SHAP of any number of features, by all of their coalitions (position, Sec. 2, App. A).
 
 P-SHAP has two features, the image and the position embedding, and needs no regression: `shapley` is
-the closed form of what is solved here. More features, such as parts of both, cost a response of the
-network for each of their 2^M coalitions.
+the closed form of what is solved here. M features, such as parts of both, need 2^M evaluations of
+the network, one for each coalition.
 """
 
 from __future__ import annotations
@@ -21,6 +21,10 @@ def kernel_shap(response: Callable[[Tensor], Tensor], features: int) -> Tensor:
     """Return the SHAP values ``(M,)`` of M features of one sample.
 
     Source: position, Eq. 3, Eq. 7-8 (Lundberg and Lee, NeurIPS 2017, Theorem 2).
+
+    Eq. 3 is printed as a linear function of the feature values. Here, as in Lundberg and Lee, g is
+    linear in indicators z: g = phi_0 + the sum of phi_i z_i, with z_i = 1 for a feature that is
+    there and 0 for one that is removed.
 
     The loss of Eq. 8 is minimised over all coalitions. Its weight (Eq. 7) is infinite for the empty
     and for the full coalition, so that g equals f there: phi_0 is the response to the empty one,

@@ -48,8 +48,8 @@ def position_shap(
             labels, is explained by the class that the model predicts. Of a `DataLoader` the same
             images are measured in the order of its data set, whether it shuffles them or not.
         estimator: "sweep" takes all other images as the background of each, in 1 + K forward passes
-            an image, and gives an interval; "half-batches" takes half a batch as the background of
-            the other half, in about 3 + `batch_size` / 2 passes an image, and gives none.
+            per image, and gives an interval; "half-batches" takes half a batch as the background of
+            the other half, in about 3 + `batch_size` / 2 passes per image, and gives none.
         permutations: K, for each image; 1 or an even number. None: 4, or 2 of more than 5,000
             images. Of the sweep alone, as the next.
         max_half_width: stop as soon as the interval's half width is at most this. The images are

@@ -3,22 +3,34 @@
 Applied to two small models: examples/position.py.
 
 The network's response f, a sample's logit of its own class, is divided between two features: the
-image X and the position embedding P. A feature that is removed is replaced by a background: other
-images X_b, or embeddings P_b whose tokens are permuted. The logits are averaged over the
-background, as the Kernel SHAP software does (the paper's text instead averages the features;
-`replication.papers.position.kernel_shap` measures what that changes). So the four coalitions of X
-and P have the values
+image X and the position embedding P. (The paper's text gives each element of X and P a SHAP value
+and adds these up. `replication.papers.position.kernel_shap` divides both into parts, to compare.)
+
+A feature that is removed is replaced by a background: other images X_b, or embeddings P_b whose
+tokens are permuted. The logits are averaged over the background, as the Kernel SHAP software does
+(the paper's text instead averages the features; `replication.papers.position.kernel_shap` measures
+what that changes). So the four coalitions of X and P have the values
 
     v(N) = f(X, P)            v(I) = mean_b f(X, P_b)
     v(P) = mean_b f(X_b, P)   v(0) = mean_b f(X_b, P_b)
 
+In v(N), as in game theory, N is the set of all players, here both features. Elsewhere N is the
+number of positions.
+
 The logits come from `sweep` (ours: all other samples are the background), which calls `estimate`,
 or from `half_batches` (the paper's half batches, App. E). These two files only run the model. The
-rest is here: the four values of a sweep (`coalitions`), the SHAP values phi_P and phi_I (`shapley`:
-Eq. 3-4, Eq. 7-8), P-SHAP of a sample (`position_share`: Eq. 5), and that of a model, the mean over
-the samples that it classifies correctly (`PositionShap.mean`). Ours is the correction for few
-permutations (`debias`), the interval of the mean (`estimate`), from the derivative of the mean by
-the samples' weights, and the `interaction` of the two features, from the same four values.
+rest is here:
+
+- `coalitions`: the four values of a sweep;
+- `shapley` (Eq. 3-4, Eq. 7-8): the SHAP values phi_P and phi_I;
+- `position_share` (Eq. 5): P-SHAP of a sample;
+- `PositionShap.mean`: P-SHAP of a model, the mean over the samples that it classifies correctly.
+
+The paper does not have these:
+
+- `debias`: the correction for few permutations;
+- `estimate`: the interval of the mean, from the derivative of the mean by the samples' weights;
+- `interaction` of the two features, from the same four values.
 """
 
 from __future__ import annotations
@@ -43,7 +55,7 @@ class PositionShap:
     samples: Tensor  # the indices of the samples in their dataset, ascending
     phi_position: Tensor  # phi_P, the SHAP value of the position embedding
     phi_image: Tensor  # phi_I, that of the image
-    interaction: Tensor  # what the two bring only together, in logits as the two above
+    interaction: Tensor  # v(N) - v(I) - v(P) + v(0), in logits as the two above
     debiased: Tensor  # P-SHAP corrected for few permutations; may be below 0 or above 1
     correct: Tensor  # booleans, which samples are classified correctly
     half_width: float | None  # of the 95 % interval of the mean; None by half batches
@@ -105,9 +117,12 @@ def shapley(both: Tensor, image: Tensor, position: Tensor, none: Tensor) -> tupl
     Source: position, Eq. 3-4, Eq. 7-8.
 
     Kernel SHAP fits g = phi_0 + z_P phi_P + z_I phi_I to the four values, z = 1 for a feature that
-    is there and 0 for one that is removed (Eq. 4). The weight of Eq. 7, with M = 2, is infinite for
-    the empty and the full coalition, so g equals f there: phi_0 = v(0), and phi_P + phi_I =
-    v(N) - v(0). The other two have the weight 1/2 each, and the minimum of the loss of Eq. 8,
+    is there and 0 for one that is removed. Eq. 4 is printed with the sums over the elements of P
+    and X in the place of z_P and z_I; the indicators are those of Lundberg and Lee (see `kernel`).
+
+    The weight of Eq. 7, with M = 2, is infinite for the empty and the full coalition, so g equals f
+    there: phi_0 = v(0), and phi_P + phi_I = v(N) - v(0). The other two have the weight 1/2 each,
+    and the minimum of the loss of Eq. 8,
     [v(P) - v(0) - phi_P]^2 / 2 + [v(I) - v(0) - phi_I]^2 / 2, is the closed form below: the Shapley
     values, means over both orders in which the features can be added.
     """
@@ -191,8 +206,8 @@ def estimate(
 ) -> PositionShap:
     """Explain samples, each with all others as its background, and give their mean an interval.
 
-    The mean P-SHAP of correct samples is a function of the samples' weights, which count in the
-    background too. Its derivative by a sample's weight is that sample's influence u, and the
+    The mean P-SHAP of correct samples is a function of the samples' weights, which also weight the
+    background. Its derivative by a sample's weight is that sample's influence u, and the
     variance of the mean is the sum of u^2 / (n (n - 1)): the infinitesimal jackknife (Jaeckel,
     1972; Efron, 1982, Ch. 6). The half width is NaN if no sample is correct.
 

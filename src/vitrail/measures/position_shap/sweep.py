@@ -1,8 +1,9 @@
 """Position-SHAP of a model by one sweep over its data: our estimator (position, Sec. 3).
 
-The one idea: v(P) and v(0) do not depend on the sample, so one sweep over the data gives them for
-all samples and classes at once, at 1 + K forward passes a sample. The background of a sample is
-all others, without itself. Here logits are collected; `shapley.estimate` makes P-SHAP of them.
+The one idea: for each class, v(P) and v(0) are means over the data. So one sweep over the data, of
+1 + K forward passes per sample, gives them for all samples and classes at once. The background of a
+sample is all other samples: only its own term is left out of the means (`shapley.coalitions`). Here
+logits are collected; `shapley.estimate` computes P-SHAP from them.
 """
 
 from __future__ import annotations

@@ -2,12 +2,18 @@
 
 Source: position, Sec. 2, Sec. 5.5.
 
-`vitrail.position.vit` cuts images into patches X^P and projects them (Eq. 1). P is added to these
-in `base.AdditiveEmbedding.add` (Eq. 2), gamma P with `auto.AutoPE` (Eq. 6); `rope.RoPE.rotate`
-turns queries and keys (Eq. 10), with `auto.AutoRoPE` by gamma theta (Eq. 11-12).
+Where the equations are:
+
+- Eq. 1 (patches X^P) and the projection Linear(X^P) of Eq. 2: `vitrail.position.vit`;
+- the addition of P (Eq. 2): `base.AdditiveEmbedding.add`; of gamma P (Eq. 6): `auto.AutoPE`;
+- the rotation of queries and keys (Eq. 10): `rope.RoPE.rotate`; by gamma theta (Eq. 11-12):
+  `auto.AutoRoPE`;
+- the measure Position-SHAP is in `vitrail.measures.position_shap`: `shapley` (Eq. 4-5), `kernel`
+  (Eq. 3, Eq. 7-8), and the estimators `sweep` and `half_batches`.
+
 `auto-<name>` is Auto-PE on an embedding that is added to the tokens, or on RoPE, where
-`auto-rope-shared` has one gamma for all layers (App. I). `rope-axial` and `alibi` are ours beside
-them.
+`auto-rope-shared` has one gamma for all layers (App. I). The paper does not have `rope-axial` and
+`alibi`.
 """
 
 from __future__ import annotations

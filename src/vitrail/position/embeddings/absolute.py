@@ -134,8 +134,8 @@ class CAPE(AdditiveEmbedding):
     """CAPE: sinusoids of positions in [-1, 1] (Likhomanenko et al., NeurIPS 2021, Sec. 3.2).
 
     Training shifts and scales the positions at random, so that a model can rely on how they differ
-    but not on what they are. The patches are multiplied by sqrt(D), to be heard beside them; a
-    permutation moves the sinusoids, never the patches. A CLS token gets none of it.
+    but not on what they are. The patches are multiplied by sqrt(D), so that the sinusoids do not
+    dominate. A permutation moves the sinusoids, never the patches. A CLS token is left unchanged.
 
     Attributes:
         step: between neighbours, in x and in y.

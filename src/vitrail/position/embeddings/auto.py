@@ -19,7 +19,11 @@ GAMMA_0 = 0.5
 
 
 class AutoPE(AdditiveEmbedding):
-    """``gamma P`` of an additive embedding P (position, Eq. 6, Sec. 5.6)."""
+    """``gamma P`` of an additive embedding P (position, Eq. 6, Sec. 5.6).
+
+    Beyond Eq. 6, ``auto-cape`` multiplies the patches by sqrt(D), as CAPE does; gamma does not
+    scale them.
+    """
 
     def __init__(self, embedding: type[AdditiveEmbedding], layout: Layout) -> None:
         super().__init__(layout)
@@ -69,9 +73,10 @@ class AutoRoPE(RoPE):
 class AutoWrappedRoPE(AutoRoPE):
     """Auto-RoPE that multiplies angles after wrapping them to (-pi, pi], as in the published code.
 
-    Where an angle wraps, its multiple jumps: attention is not relative any more, unless gamma is a
-    whole number. It is registered as ``auto-rope-as-published`` and reproduces the authors' code;
-    `AutoRoPE` follows the text (position, Eq. 11-12).
+    Gamma times the wrapped angle is not continuous in the position, so attention is no longer a
+    function of the relative position, unless gamma is a whole number. It is registered as
+    ``auto-rope-as-published`` and reproduces the authors' code; `AutoRoPE` follows the text
+    (position, Eq. 11-12).
     """
 
     def angles(self, layer: int) -> Tensor:

@@ -1,8 +1,9 @@
-"""What every position embedding is to the model, and the two kinds that several share.
+"""Interface of all position embeddings, base class of additive ones, `lookup` for relative ones.
 
-The one idea: an embedding meets the model in three places only (it adds to the tokens, rotates
+The one idea: an embedding acts on the model in three places only (it adds to the tokens, rotates
 queries and keys, biases attention scores), and in each it can give every image of a batch its own
 permutation of positions. Under row b's permutation p, token n has the position of token ``p[n]``.
+This permutation is the shuffle by which Position-SHAP removes the position embedding (Sec. 3).
 """
 
 from __future__ import annotations
@@ -88,11 +89,11 @@ class PositionEmbedding(nn.Module):
             self.get_buffer(name).copy_(value)
 
     def resampled(self, weights: Weights, grid: Size | None) -> Weights:
-        """Fit weights of another size of images to this one; those of most embeddings have none.
+        """Resample weights made for another image size. By default they are returned unchanged.
 
         Args:
             weights: of an embedding of this kind, by their names in it.
-            grid: the patches down and across that they are of; None if they are a square.
+            grid: the patches (down, across) of that image size; None if they are a square.
         """
         return weights
 
@@ -134,7 +135,7 @@ class AdditiveEmbedding(PositionEmbedding, ABC):
         return patches
 
     def add(self, x: Tensor, permutation: Tensor | None) -> Tensor:
-        """Add the table, its rows permuted."""
+        """Add the table, its rows shuffled by the permutation, if any (position, Sec. 3)."""
         table = self.table(x.shape[0])
         if permutation is not None:
             table = table.expand(x.shape[0], -1, -1).take_along_dim(permutation.unsqueeze(-1), 1)

@@ -16,7 +16,11 @@ from vitrail.errors import VitrailError
 from vitrail.position.embeddings.base import Layout, PositionEmbedding, Size, Weights, lookup
 
 ALPHA, BETA, GAMMA = 1.9, 3.8, 15.2
-"""iRPE's: offsets are exact up to alpha, buckets end near beta, which gamma and more reach."""
+"""iRPE's: offsets up to ALPHA are exact; larger ones get a logarithmic index, at most `REACH`.
+
+So the offsets 0 and ±1 keep their index, ±2 and ±3 get ±2, and all larger ones get ±3. GAMMA is the
+offset whose index would be BETA without rounding and clipping.
+"""
 REACH = int(BETA)
 SIDE = 2 * REACH + 1
 

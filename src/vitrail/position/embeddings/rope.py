@@ -3,7 +3,7 @@
 Pairs of channels of queries and keys turn by angles linear in x and y, so that their products
 depend on where tokens are relative to each other. The position paper's RoPE is RoPE-Mixed, which
 learns the frequencies for each layer and head; it is timm's `RotaryEmbeddingMixed`, to which a
-permutation of positions is added. That of fixed frequencies along the axes is ours beside it.
+permutation of positions is added. The paper lacks the axial one, whose frequencies are fixed.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from torch import Tensor, nn
 
 from vitrail.position.embeddings.base import Layout, PositionEmbedding
 
-THETA, AXIAL_THETA = 10.0, 100.0  # bases of the frequencies (Heo et al., Sec. 3.2)
+# Bases of the frequencies (Heo et al., Sec. 3.2). The theta of the paper's Eq. 10 is `frequencies`.
+THETA, AXIAL_THETA = 10.0, 100.0
 
 
 class RoPE(PositionEmbedding):
@@ -24,6 +25,11 @@ class RoPE(PositionEmbedding):
     Two channels are one complex number. Those of a query at m are multiplied by e^(i m theta) and
     those of a key at n by e^(i n theta), so that a query times a conjugate key has the factor
     e^(i (m - n) theta) of Eq. 10. Here m and n are places (x, y), and theta is `frequencies`.
+
+    The position paper says that theta starts as in the sinusoidal encoding (App. B), whose base is
+    10^4 in this library (`absolute.SIN_BASE`). In this class theta starts as in RoPE-Mixed: vectors
+    of length 10^(-4t/d) for t = 0 to d/4 - 1, in two directions at right angles, which are drawn at
+    random for each layer and head.
 
     A CLS token is left out: it is as if at (0, 0), so that what it sees of a patch is absolute.
 
@@ -64,13 +70,17 @@ class RoPE(PositionEmbedding):
 
     def angles(self, layer: int) -> Tensor:
         """Return by how much a layer turns each position's channels, ``(N, H, d/2)``, in rad."""
-        # m theta; no matrix product, which autocast would do in half precision.
+        # These are m theta; the paper calls theta itself "angles".
+        # No matrix product, since autocast would compute it in half precision.
         return (self.coordinates[:, :, None, None] * self.effective_frequencies(layer)).sum(1)
 
     def rotate(
         self, q: Tensor, k: Tensor, layer: int, permutation: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Turn each pair of channels by the angle of its token's permuted position."""
+        """Turn each pair of channels by the angle of its token's position.
+
+        A permutation shuffles the positions among the tokens (position, Sec. 3).
+        """
         angles = self.angles(layer)
         turns = torch.stack([angles.cos(), angles.sin()])  # (2, N, H, d/2)
         if permutation is not None:
@@ -83,7 +93,7 @@ class AxialRoPE(RoPE):
     """RoPE of fixed frequencies: half of the pairs turn with x alone, half with y alone.
 
     Source: Heo et al., ECCV 2024, Sec. 3.1 ("axial frequency", arXiv 2403.13298): frequency t of
-    d/4 is ``100 ** -(t / (d/4))`` radians a patch, in all layers and heads. Nothing is trained.
+    d/4 is ``100 ** -(t / (d/4))`` radians per patch, in all layers and heads. Nothing is trained.
     """
 
     def __init__(self, layout: Layout) -> None:
