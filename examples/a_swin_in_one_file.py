@@ -1,8 +1,9 @@
 """A-Swin in one file: timm's plain Swin or SwinV2, made truly shift-invariant (shift, Sec. 4).
 
-Tokenisation, windows and patch merging lay a grid over their input, in one of s x s ways. The paper
-takes that with the largest score: it shifts the input by m*, and the plain module does the rest. So
-windows hold the same tokens after a shift, and Swin's position bias stays as it is (Sec. 5.4).
+Tokenisation, windows and patch merging each lay a grid over their input. There are s x s possible
+grids. The paper uses the grid with the largest score: it shifts the input by m*, and the plain
+module does the rest. So windows hold the same tokens after a shift, and Swin's position bias stays
+as it is (Sec. 5.4). The library's code of each equation: docs/equations/shift.md.
 """
 
 import copy
@@ -14,7 +15,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-TIE = 1e-12  # scores, in float64, that differ by less than this part count as equal
+TIE = 1e-12  # float64 scores this part below the largest, or less, are equal (vitrail: 1e-6)
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:
@@ -25,8 +26,8 @@ def shift(x: Tensor, m: Tensor) -> Tensor:
 
 def every(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
     """Return f(S^m x) for all m below (s, s): (B, s s, ...)."""
-    shifts = [(i, j) for i in range(s) for j in range(s)]  # all others repeat these (Lemma 1)
-    return torch.stack([f(x.roll((-i, -j), (1, 2))) for i, j in shifts], dim=1)  # Eq. 15
+    shifts = [(i, j) for i in range(s) for j in range(s)]  # others repeat these (Lemma 1, Eq. 15)
+    return torch.stack([f(x.roll((-i, -j), (1, 2))) for i, j in shifts], dim=1)  # Eq. 14's X^(m)
 
 
 def tie_break_scores(x: Tensor) -> Tensor:
@@ -41,8 +42,9 @@ def strongest(scores: Tensor, places: Tensor, s: int, in_order: bool) -> Tensor:
     """Return m* (B, 2), where the grid with the largest of scores (B, s s) begins.
 
     The paper has no rule for grids of equal scores. Here the largest of places (B, s s, H/s, W/s)
-    decides, and also which token of the grid comes first: m* is the paper's modulo s. From there on
-    the tokens of all shifts of an image are in the same order, and the first of equal grids wins.
+    decides, and also which token of the grid comes first: m* modulo s is the paper's m*, and the
+    rest selects the first token. From there on (in_order) the tokens of all shifts of an image are
+    in the same order, and the first of equal grids wins.
     """
     equal = scores >= (1 - TIE) * scores.amax(1, keepdim=True)
     if in_order:
@@ -55,7 +57,7 @@ def strongest(scores: Tensor, places: Tensor, s: int, in_order: bool) -> Tensor:
 def strongest_grid(f: Callable[[Tensor], Tensor], x: Tensor, s: int, in_order: bool) -> Tensor:
     """Return m* (B, 2) of the grid for which f, of stride s, gives the tokens of largest energy."""
     energies = every(lambda shifted: f(shifted).square().sum(-1), x, s)  # of X^(m) E + b
-    # Eq. 14, F: squared l2 norm
+    # Eq. 14; F, which the paper leaves open, is the squared l2 norm
     return strongest(energies.sum((2, 3)), tie_break_scores(energies), s, in_order)
 
 
@@ -64,7 +66,7 @@ def strongest_windows(x: Tensor, w: int, in_order: bool) -> Tensor:
     norms = x.norm(dim=-1)  # p = 2
     v = every(lambda shifted: avg_pool2d(shifted, w), norms, w)  # Eq. 17-18
     places = every(lambda shifted: shifted[:, ::w, ::w], tie_break_scores(norms), w)
-    return strongest(v.square().sum((2, 3)), places, w, in_order)  # Eq. 20, G: squared l2 norm
+    return strongest(v.square().sum((2, 3)), places, w, in_order)  # Eq. 20; our G: squared l2
 
 
 class ASwin(nn.Module):
@@ -91,13 +93,13 @@ class ASwin(nn.Module):
         x = token(shift(x, strongest_grid(token, x, s, False)))  # A-token: Eq. 13
         for index, (stage, norm) in enumerate(zip(self.swin.layers, self.norms, strict=True)):
             if index:
-                merge = stage.downsample  # Eq. 10, with s = 2
+                merge = stage.downsample  # Eq. 10, with s = 2; Swin's norms each patch first
                 x = merge(shift(x, strongest_grid(merge, x, 2, True)))  # A-PMerge: Eq. 21-23
             w = stage.blocks[0].window_size[0]
             x = norm(shift(x, strongest_windows(x, w, index > 0)))  # A-WSA: Eq. 19, once in a stage
             for block in stage.blocks:
                 x = block(x)  # Eq. 9, Eq. 11
-        return self.swin.forward_head(self.swin.norm(x))  # a mean over tokens: Eq. 3-4
+        return self.swin.forward_head(self.swin.norm(x))  # Eq. 3; the sum of Eq. 4 as a mean
 
     def token(self, x: Tensor) -> Tensor:
         """Tokenise pixels (B, H, W, C)."""

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-TIE = 1e-12  # scores, in float64, that differ by less than this part count as equal
+TIE = 1e-12  # float64 scores this part below the largest, or less, are equal (vitrail: 1e-6)
 
 
 class Stage(NamedTuple):
@@ -35,8 +35,8 @@ def shift(x: Tensor, m: Tensor) -> Tensor:
 
 def every(f: Callable[[Tensor], Tensor], x: Tensor, s: int) -> Tensor:
     """Return f(S^m x) for all m below (s, s): (B, s s, ...)."""
-    shifts = [(i, j) for i in range(s) for j in range(s)]  # all others repeat these (Lemma 1)
-    return torch.stack([f(x.roll((-i, -j), (1, 2))) for i, j in shifts], dim=1)  # Eq. 15
+    shifts = [(i, j) for i in range(s) for j in range(s)]  # others repeat these (Lemma 1, Eq. 15)
+    return torch.stack([f(x.roll((-i, -j), (1, 2))) for i, j in shifts], dim=1)  # Eq. 14's X^(m)
 
 
 def tie_break_scores(x: Tensor) -> Tensor:
@@ -51,7 +51,8 @@ def strongest(scores: Tensor, places: Tensor, s: int) -> Tensor:
     """Return m* (B, 2), where the grid with the largest of scores (B, s s) begins.
 
     The paper has no rule for grids of equal scores. Here the largest of places (B, s s, H/s, W/s)
-    decides, and also which token of the grid comes first: m* is the paper's modulo s.
+    decides, and also which token of the grid comes first: m* modulo s is the paper's m*, and the
+    rest selects the first token.
     """
     equal = scores >= (1 - TIE) * scores.amax(1, keepdim=True)
     ranks = places.where(equal[:, :, None, None], -torch.inf)

@@ -1,12 +1,15 @@
 """Truly shift-equivariant Vision Transformers (Rojas-Gomez et al., CVPR 2024).
 
 A strided operation of a ViT lays a fixed grid over its input. The paper lays the grid where the
-energy of the input is largest, so that a circular shift of the input moves the grid along. Three
-examples have a method each in one file: examples/a_swin_in_one_file.py, a_cvt_in_one_file.py and
-adaptive_unpooling_in_one_file.py. Here are:
+energy of its tokens is largest, so that a circular shift of the input moves the grid along.
+
+Read first examples/a_swin_in_one_file.py: all of A-Swin, with the numbers of the paper's equations.
+Then read `swin`. Two other examples have one method each in one file: a_cvt_in_one_file.py and
+adaptive_unpooling_in_one_file.py. docs/equations/shift.md lists the code of each equation of the
+paper. Here are:
 
 - `swin`, `adaptive_cvt`, `adaptive_mvitv2`: the adaptive models, the last with A-RPE;
-- `cvt`, `mvitv2`: plain backbones that timm lacks; no change of the paper's modules concerns them;
+- `cvt`, `mvitv2`: plain backbones that timm lacks; they do not use the adaptive modules;
 - `selection`: how grids and windows are chosen, a module that a model holds (shift, Sec. 4), by the
   scores of `energies` and the rules of `polyphase`, which has the polyphase components and ties;
 - `certificate`: by how much rounding can move these scores, which certifies a choice;

@@ -7,17 +7,20 @@ skip connection share a grid, as do keys and values, for all heads. The relative
 takes the phases of both grids into account, and its distances are circular (A-RPE, shift, Eq. 24:
 `circular_distance`, `AdaptiveAttention.position_scores`): its tables have a row for each of M
 distances instead of 2M - 1, and the tables of a plain model are folded when they are loaded
-(`fold`). One other file completes the method: `selection`, with the choices.
+(`fold`). In the paper a row is one number, added to the score. Here it is a vector, as in MViTv2:
+its product with the query is added, for rows and for columns. One other file completes the method:
+`selection`, with the choices.
 
 ``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
 ``"per_stage"`` chooses once for each stage, by the tokens at its beginning: modulo all its strides,
 so that the grids of all its blocks, and of the next stage, begin at the first token. As in A-CvT,
 the image is rolled to an anchor in the first stage, so that shifted images have the same bits.
 
-A block of ``"per_layer"`` takes two grids of the same tokens. If an image equals its own shift T x,
-the grids h and T h of the keys tie, and relative to a given grid of the queries they differ. After
-the anchor a block takes the first of them, which is the same one for all shifts.
-``"per_stage"`` takes one grid for both.
+A block of ``"per_layer"`` takes two grids of the same tokens, g for queries and h for keys. If an
+image x equals its own shift T x, the grids h and T h have equal scores, but g and h are another
+pair than g and T h. After the anchor all shifts of an image give h and T h in the same order, so
+the block takes the first, which is the same for all shifts. ``"per_stage"`` takes one grid for
+queries and keys.
 """
 
 from __future__ import annotations
@@ -81,7 +84,8 @@ def fold(table: Tensor, period: int) -> Tensor:
     distance = torch.arange(period, device=table.device)
     ahead = torch.where(2 * distance > period, distance - period, distance)
     behind = torch.where(2 * distance >= period, distance - period, distance)
-    return (table[ahead + period - 1] + table[behind + period - 1]) / 2  # one row, but half way
+    # ahead == behind unless the distance is exactly M / 2.
+    return (table[ahead + period - 1] + table[behind + period - 1]) / 2
 
 
 class AdaptiveAttention(MultiScaleAttention):
@@ -105,7 +109,10 @@ class AdaptiveAttention(MultiScaleAttention):
         """Complete an attention over `size` tokens that timm has built, with new tables."""
         self.grid = grid
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
-        # Distances of queries and keys are multiples of the step; the tables have a row for each.
+        # The tables have a row for each multiple of the step. If both strides are above 1 and the
+        # phases of queries and keys differ, a distance lies between two multiples and takes the row
+        # of the smaller (`_embeddings`). This is still equivariant: a shift of the image changes no
+        # circular distance.
         self.size, self.step = size, min(self.stride_q, self.stride_kv)
         for axis, period in zip(AXES, size, strict=True):
             table = self.proj.weight.new_empty(period // self.step, self.head_dim)
@@ -158,6 +165,9 @@ class AdaptiveAttention(MultiScaleAttention):
     def position_scores(self, q: Tensor, shift: Tensor) -> tuple[Tensor, Tensor]:
         """Score each query with the embeddings of rows and columns of keys (shift, Eq. 11, Eq. 24).
 
+        A row of a table is a vector, and the score is its product with the query, as in MViTv2. The
+        paper's table has one number for each distance, which is the score.
+
         Args:
             q: queries ``(B, H, W, heads, d)``.
             shift: tokens by which the first query is ahead of the first key, ``(B or 1, 2)``.
@@ -206,7 +216,10 @@ class AdaptiveAttention(MultiScaleAttention):
         return functional.conv2d(x, weight, stride=stride, groups=len(weight)).permute(0, 2, 3, 1)
 
     def _embeddings(self, shift: Tensor) -> list[Tensor]:
-        """Return the embedding of each query and key: for each axis ``(B or 1, Q, K, d)``."""
+        """Return the embedding of each pair of query and key: for each axis ``(B or 1, Q, K, d)``.
+
+        Its row of the table is the circular distance divided by the step, rounded down.
+        """
         distances = (self.distance_h, self.distance_w)
         tables = (self.rel_pos_h, self.rel_pos_w)
         return [

@@ -379,7 +379,8 @@ class CvT(StageModel):
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
         """Pool and classify what `forward_features` returned; `pre_logits` only pools.
 
-        Source: shift, Eq. 4.
+        Source: shift, Eq. 4: "avg" takes the mean of the tokens, that is the sum divided by their
+        number. By default the head sees the class token.
         """
         x = self.head_drop(global_pool_nlc(x, self.global_pool))
         return x if pre_logits else self.head(x)

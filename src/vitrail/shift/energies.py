@@ -1,14 +1,14 @@
-"""What the grids of tokens are scored and made of (shift, Sec. 4); `selection` chooses them.
+"""Scores of grids (shift, Sec. 4, Eq. 14), and the patches of merging (shift, Eq. 10, Eq. 22).
 
 A tokeniser is a strided convolution; circular, it has stride^2 grids to choose from. Patch merging
-is one, too (Claim 3).
+is one, too (Claim 3). `selection` chooses the grids by the scores.
 
-The energy of every grid of tokens, from the image's circular autocorrelation (shift, Eq. 14).
-
-`dense_energies` is the definition: tokenise at every pixel, and sum the squares of each grid.
-`correlation_energies` are the same numbers without tokenising. With G = E E^T, the energy of a grid
-is the sum over pairs of taps t, t' of G[t, t'] times the sum over its patches of x[t] x[t']; the
-latter takes few distinct values, which serve all grids.
+The score F of a grid is the energy of its tokens, with their bias. `dense_energies` is the
+definition: tokenise at every pixel, and sum the squares of each grid. `correlation_energies` are
+the same numbers without tokenising, from the image's circular autocorrelation. With the Gram matrix
+A = E E^T of the kernel, the energy of a grid is the sum over pairs of taps t, t' of A[t, t'] times
+the sum over its patches of x[t] x[t'], and terms of the bias. The sums over patches take few
+distinct values, which serve all grids.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ torch.fx.wrap("circular_pad")  # one node of a traced graph
 
 @torch.no_grad()
 def projection_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
-    """Return the energy along one direction of every token of every grid.
+    """Return the square of one fixed linear combination of each token's channels, for every grid.
 
     Images ``(B, C, H, W)`` give ``(B, stride, stride, H / stride, W / stride)``. One strided
     convolution tokenises all grids at once: its channels are the grids, each the same kernel at
@@ -76,7 +76,7 @@ def _projected(x: Tensor, conv: nn.Conv2d, projection: Tensor, bias: Tensor | No
 
 
 def direction(channels: int, like: Tensor) -> Tensor:
-    """Return a fixed unit vector ``(channels,)`` that is orthogonal to that of ones."""
+    """Return a fixed unit vector ``(channels,)`` whose entries sum to zero."""
     chirp = torch.arange(channels, device=like.device).to(like).square().cos()
     return functional.normalize(chirp - chirp.mean(), dim=0)
 
@@ -86,7 +86,9 @@ def merged_patches(x: Tensor) -> Tensor:
 
     Source: shift, Eq. 10.
 
-    Columns vary slowest, then rows, then channels.
+    Columns vary slowest, then rows, then channels. In the paper (Eq. A65-A66) channels vary
+    slowest, so timm's rows of the projection are the paper's in another order. Swin takes a
+    LayerNorm of the patch before the projection, which Eq. 10 lacks.
     """
     batch, height, width, channels = x.shape
     patches = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
@@ -96,7 +98,8 @@ def merged_patches(x: Tensor) -> Tensor:
 def overlapping_patches(x: Tensor) -> Tensor:
     """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``.
 
-    Source: shift, Claim 3, Eq. 21-22.
+    Source: shift, Claim 3, Eq. 21-22. Swin takes a LayerNorm of each patch before the projection,
+    so what it projects is not linear in the tokens, as y_k of Eq. 22 is. The sampling is the same.
     """
     height, width = x.shape[1:3]
     x = circular_pad(x, 0, 1)
@@ -121,8 +124,8 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
         prepare_correlation(conv)
     stride, reach = conv.stride[0], _reach(conv)
     pairs, taps = cast(Tensor, conv.pairs), cast(Tensor, conv.taps)
-    # Rows of both are as wide, so that a lag is a distance in memory, which costs no copy. Beyond
-    # the image one holds its other side, and the other zeros.
+    # Both maps have rows of equal length, so a lag is a fixed offset in memory, and no copy is
+    # needed. Beyond the image `around` holds the image's other side, and `still` holds zeros.
     margin = reach * stride
     around = _components(functional.pad(x, (margin, margin, 0, margin), mode="circular"), stride)
     still = _components(functional.pad(x, (0, 2 * margin)), stride)
@@ -215,7 +218,8 @@ def correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     """Say whether `correlation_energies` takes fewer multiplications than dense tokens.
 
     A multiplication in float64 counts four times: as measured on one CPU core, for images of 24 to
-    224 pixels.
+    224 pixels. By this rule it does for the first layers of A-Swin-T, A-SwinV2-T, A-CvT-13 and
+    A-MViTv2-T at their own image sizes, where the device has float64.
     """
     if x.device.type not in polyphase.DEVICES_WITH_FLOAT64:
         return False

@@ -1,17 +1,18 @@
 """Where tokens sit in an image, and how features are put back there (shift, Sec. 4).
 
-An image is a torus. Every choice of a phase or a window offset moves the grid of tokens on it:
-token n of an adaptive stage sits at pixel ``offset + stride * n``, modulo the image, with an offset
-for each sample (`Features`). Plain models have such grids too, whose offset is zero.
+An image is a torus. Every choice of a phase or a window offset (`polyphase`) moves the grid of
+tokens on it: token n of an adaptive stage sits at pixel ``offset + stride * n``, modulo the image,
+with an offset for each sample (`Features`). Plain models have such grids too, whose offset is zero.
 
 Adaptive unpooling (Sec. 4, "Segmentation"; Sec. A2.2) puts features back to where they come from:
 examples/adaptive_unpooling_in_one_file.py has all of it. On their way to a finer grid tokens are
 upsampled around the borders, as `F.interpolate(align_corners=False)`, and then rolled by
 
-    (offset of the source - offset of the target) / stride of the target.
+    (offset of the target - offset of the source) / stride of the target,
 
-So unpooling commutes with circular shifts. `replication.papers.shift.code_examples` has the encoder
-and decoder of Sec. A2.2, which leaves zeros between the features instead.
+which is an exponent of S, as all offsets are. So unpooling commutes with circular shifts.
+`replication.papers.shift.code_examples` has the encoder and decoder of Sec. A2.2, which leaves
+zeros between the features instead.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Size = tuple[int, int]
 
 
 class Features(NamedTuple):
-    """The features of a stage, and where they sit (shift, Eq. 2).
+    """The features of a stage, and where they sit.
 
     Attributes:
         tokens: ``(B, C, H, W)``.
@@ -42,8 +43,8 @@ class Features(NamedTuple):
     def aligned(self) -> Features:
         """Roll the tokens by whole tokens into the image's own order, at most half a stride off.
 
-        Offsets are from ``-stride / 2`` to below ``stride / 2``. A shift of the image so shifts its
-        map by whole tokens.
+        Offsets are from ``-stride / 2`` to below ``stride / 2``. So if the image of an adaptive
+        model is shifted by one pixel, its map stays or is shifted by one token (shift, Eq. 2).
         """
         nearest = self.offset + self.stride // 2
         first = nearest.div(self.stride, rounding_mode="floor")
@@ -110,6 +111,8 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
     """Convolve ``(B, C, H, W)`` circularly, at `stride` if not the layer's own (shift, Eq. 5-6).
 
     Token n of an axis reads the pixels ``stride * n - padding + tap``. The stride divides H and W.
+    In Eq. 5-6 patches do not overlap, as in Swin, whose kernel is as large as the stride. The
+    kernels of CvT and MViTv2 are larger, so their patches overlap. The bias is not in Eq. 5.
     The result is channels-last in memory, as tokens are: others are several times slower to roll
     and to take norms of.
     """

@@ -1,14 +1,18 @@
 """Per-sample rolls and polyphase components (shift, Sec. 3, Eq. 1, Eq. 23).
 
-An offset ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
-``rolled[i] = x[(i + offset) mod N]``. Tokens are channels-last, ``(B, H, W, C)``.
+An *offset* ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
+``rolled[i] = x[(i + offset) mod N]``. It can point to any token of a map. A *phase* ``(B, 2)`` is
+the row and the column, each below the stride, at which a grid of every stride-th token begins. So a
+phase says which grid is taken, and an offset also says which token comes first. Tokens are
+channels-last, ``(B, H, W, C)``.
 
 A grid is scored by the energies of its tokens. A shift of the image changes the order of a sum and
-that of the grids in memory, and on some devices a convolution rounds a token by its place. None of
-this may decide which grid wins. So energies are summed as integers, exactly; no float64 is needed,
-which some devices lack. Scores that differ by no more than the part `TIE_RTOL` of the largest count
-as equal. And grids of equal scores, such as of an object that occurs twice, are ordered by their
-`tie_break_scores`, a max filter (Cahill et al., Group-invariant max filtering, 2022).
+that of the grids in memory, and on some devices a convolution rounds a token by its place. The
+chosen grid must not depend on these differences. So energies are summed as integers, exactly; no
+float64 is needed, which some devices lack. Scores that differ from the largest by at most
+`TIE_RTOL` times the largest count as equal to it. And grids of equal scores, such as of an object
+that occurs twice, are ordered by their `tie_break_scores`, a max filter (Cahill et al.,
+Group-invariant max filtering, 2022).
 
 After an anchor no such rule is needed: the image is rolled to it and tokenised again
 (`selection.tokens_at`), so that all shifts of an image give the same tokens in the same order.
@@ -18,16 +22,18 @@ TensorFloat-32, to which CUDA may round the factors of float32 products, does no
 rounds each pixel and each weight by itself, to the same value in every place. It must not round
 what a sum has already rounded by place, so the scores that break ties are computed in float64.
 
-The logits of an image x that equals its own shift, x = T x (stripes, tilings, a flat image), do not
-change either, although its grids g and T g tie exactly and rounding may take either of them:
+An image x can equal its own shift (stripes, tilings, a flat image). Let T be a shift with T x = x,
+g a grid of x, and T g this grid after the shift. Then g and T g have equal scores, and rounding may
+decide which of them is taken. The logits do not depend on it:
 
-1. The logits of T x on the grid T g are those of x on the grid g, as pooling forgets the place.
+1. The logits of T x on the grid T g are those of x on the grid g, because neither the mean of the
+   tokens nor a class token depends on where the tokens are.
 2. T x is x, so the logits of x are the same on both grids.
 3. Grids that no such T relates are ordered by their scores, or by their `tie_break_scores`.
 
-What a dense output, such as a segmenter's, puts on the pixels does depend on which of them is
-taken. A module that takes two grids of the same tokens could take g and h, or g and T h, which are
-not related: see `vitrail.shift.adaptive_mvitv2` for how it does not.
+A dense output, such as a segmenter's, does depend on which of them is taken. A module that takes
+two grids of the same tokens, g and h, could take g and h for an image and g and T h for its shift.
+No T relates these two pairs. `vitrail.shift.adaptive_mvitv2` says how it avoids this.
 """
 
 from __future__ import annotations
@@ -40,10 +46,11 @@ from vitrail.shift.geometry import rolled_index
 FIXED_POINT = 2.0**40
 """Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
 TIE_RTOL = 1e-6
-"""Scores that differ by no more than this part of the largest count as equal.
+"""Scores that differ from the largest by at most this part of the largest count as equal to it.
 
-It has to exceed what rounding changes, and each pair of grids that it makes equal is no longer
-ordered by the paper's score. One float32 rounding of every token changes a score by a part of 3e-7
+It must be larger than rounding errors. Its cost: two grids closer than this are ordered by our
+rule, not by the paper's score. The one-file examples, which compute in float64, have 1e-12 instead
+(``TIE``). One float32 rounding of every token changes a score by a part of 3e-7
 at most. Two scores whose gap is this part except for rounding are equal or not as rounding decides,
 and on a device that rounds by place a shift may then change the logits: their margin is near 0
 (`vitrail.shift.certificate`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
@@ -150,9 +157,11 @@ def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
 def components(x: Tensor, stride: tuple[int, int]) -> Tensor:
     """Return the grid of each phase of ``(B, H, W)``: ``(B, *stride, H / rows, W / columns)``.
 
-    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise.
+    Entry ``[b, p, q]`` has rows p, p + stride, ... and columns likewise. If the map holds a number
+    for the token at every pixel, the entry has those of the tokens of X^(m) with m = (p, q), which
+    the paper defines below its equation 14.
 
-    Source: shift, Lemma 1, Eq. 15.
+    Source: shift, Lemma 1, Eq. 15: how a shift of the image exchanges and rolls these grids.
     """
     batch, height, width = x.shape
     rows, columns = stride
@@ -183,7 +192,8 @@ def strongest_phase(tokens: Tensor, stride: int, in_order: bool = False) -> Tens
     Args:
         tokens: ``(B, H, W, C)``.
         stride: of the grid, on both axes; it divides H and W.
-        in_order: all shifts of an image give the same tokens, in the same order: no tie to break.
+        in_order: true after the anchor, where all shifts of an image give the same tokens in the
+            same order. Then no tie has to be broken, and the first of the largest scores wins.
     """
     with full_precision(tokens):
         energies = components(token_norms(tokens).square(), (stride, stride))

@@ -1,28 +1,39 @@
 """How a model chooses its grids (shift, Sec. 4): a module that the model holds.
 
 A tokeniser is a strided convolution (Eq. 5-6: `circular_conv`). With circular padding its grid can
-begin at L = stride^2 pixels m, and a shift of the image only exchanges and rolls these L grids
-(Lemma 1, Eq. 15: `polyphase.components`). The paper scores each by the energy of its tokens, F =
-sum of ||X E + b||^2 (Eq. 14). Patch merging (Eq. 10: `merged_patches`) is a strided convolution too
-(Claim 3). The paper computes it densely, at every token, and samples the output's strongest
-polyphase component (APS, Eq. 21-23).
+start at any of stride^2 pixels m (the paper's L, in 2-D), and a shift of the image only exchanges
+and rolls these grids, which are `polyphase.components` (Lemma 1, Eq. 15). The paper takes the grid
+whose tokens have the largest F (Eq. 14). It asks only that F does not change with a shift, and
+leaves open which function it is. Here F is the energy of the tokens, the sum of ||X E + b||^2, as
+Fig. 1 speaks of the highest energy; the bias b of the convolution is not in the paper's equations.
+Patch merging (Eq. 10: `merged_patches`) is a strided convolution too (Claim 3). The paper computes
+it densely, at every token, and samples the output's strongest polyphase component (APS, Eq. 21-23).
 
-- `PerLayerSelection`, ``selection="per_layer"``, does so for every strided operation.
+- `PerLayerSelection`, ``selection="per_layer"``, does so for every strided operation. It computes
+  the energies of a tokeniser without the tokens (`energies.correlation_energies`) where this is
+  cheaper, as in the first layer of the paper's four models (`energies.correlation_is_cheaper`).
 - `PerStageSelection`, ``"per_stage"``, scores a tokeniser by F = sum of <a, token>^2 for one
   direction a. Any function of the tokens that ignores their order can be F (shift, Claim 1), and
   this one needs one channel instead of D. A LayerNorm after the tokeniser removes the mean of the
-  channels, so a is orthogonal to it. One choice at the beginning of a stage, by the energy of its
-  tokens, determines all later grids of the stage: the tokens are rolled so that each of these grids
-  begins at the first of them.
+  channels, so the entries of a sum to zero. A choice at the beginning of a stage, by the energy of
+  its tokens, determines all later grids of the stage, also that of the merging after its blocks.
+  (The paper's A-PMerge chooses after the blocks, by the merged tokens.) The tokens are rolled once;
+  after that every later grid of the stage starts at token 0.
 - `FixedSelection`, ``"fixed"``, begins every grid at the first pixel and token. It is not
   equivariant, and shows what choosing costs.
 
 A-WSA chooses the grid of attention windows by energy as well (shift, Sec. 4, Eq. 17-20). The energy
-of a window is the mean l2 norm of its tokens; a grid of windows is scored by G of its windows'
-energies, here their l2 norm. G cannot be their mean, which is the same for every grid, nor should
-it be their maximum: on a uniform background windows tie, and which of them is found first has
-nothing to do with the object. Exact ties remain, such as of two windows that hold the same object
-on that background; they are ordered by where all tokens are (`polyphase.tie_break_scores`).
+of a window is the mean l2 norm of its tokens. A grid of windows is scored by G of its windows'
+energies; the paper leaves G open, too. If G is the mean, all grids have the same score. If G is the
+maximum, several grids can have the same score: on a uniform background whose tokens have a larger
+norm than those of the object, every window without the object has the same, largest energy. The arg
+max then picks a grid by its place in memory. So G is the sum of squares, which has the same arg max
+as the l2 norm. Two grids can still have the same score, for example when an object occurs twice.
+Then they are ordered by where all tokens are (`polyphase.tie_break_scores`).
+
+A *phase* is the row and the column, each below the stride, at which a grid begins. An *offset* is
+the exponent of S, up to the size of the map: the tokens are rolled by it, so it also says which
+token comes first.
 
 In the first stage a model can also choose an *anchor*, one token of the chosen grid, and roll the
 image to it: then the tokens of all shifts of an image are the same, in the same order
@@ -79,7 +90,8 @@ from vitrail.shift.polyphase import (
 def window_energies(tokens: Tensor, window: Size) -> Tensor:
     """Return the mean token norm of the window that begins at each token (shift, Eq. 17-18).
 
-    For figures; models compute the same numbers in `_scores`.
+    For figures, statistics and `vitrail.extensions.polyphase_selection`; models compute the same
+    numbers in `_scores`.
 
     Args:
         tokens: ``(B, H, W, C)``, not normalised: after LayerNorm norms are all alike.
@@ -93,6 +105,11 @@ def window_energies(tokens: Tensor, window: Size) -> Tensor:
 
 
 def _window_means(units: Tensor, window: Size, dtype: torch.dtype) -> Tensor:
+    """Return the energy of the window that begins at each token (shift, Eq. 17-18).
+
+    `units` are token norms by `fixed_point`: integers, in steps of 2^-40 of the largest norm of the
+    sample. So the means are relative to that norm, which changes no arg max.
+    """
     rows, columns = window
     sums = _running_sum(_running_sum(units, columns).mT, rows).mT
     return sums.to(dtype) / (FIXED_POINT * rows * columns)  # Eq. 18 of all m and k
@@ -126,8 +143,8 @@ def window_offsets(
 ) -> list[Tensor]:
     """Return `window_offset` of windows of several sizes, whose norms are taken once.
 
-    `in_order` says that all shifts of an image give the same tokens, in the same order: then no
-    tie is broken, the first of the largest scores wins.
+    `in_order` is true after the anchor, where all shifts of an image give the same tokens in the
+    same order. Then no tie has to be broken, and the first of the largest scores wins.
     """
     with full_precision(tokens):
         norms = token_norms(tokens)
@@ -146,7 +163,7 @@ def window_offsets(
 def _scores(norms: Tensor, units: Tensor, window: Size) -> Tensor:
     """Return the score of each grid of windows, ``(B, *window)``.
 
-    Source: shift, Eq. 17-18 by running sums; Eq. 20 with G(v) = sum of v^2.
+    Source: shift, Eq. 17-18, by running sums. G of Eq. 20 is the sum of v^2: our choice.
     """
     means = _window_means(units, window, norms.dtype)
     return polyphase_energies(means.square(), window)  # G(v^(m)) of all m
@@ -281,7 +298,7 @@ class FixedSelection(nn.Module):
         return type(self)(in_order=True) if self.anchors else self
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise one grid (shift, Eq. 13, Eq. 16, Claim 1).
+        """Tokenise one grid, here that which begins at the first pixel (shift, Eq. 5-6).
 
         ``(B, C, H, W)``, height and width multiples of the stride, gives channels-last tokens
         ``(B, H / s, W / s, D)`` and the phase ``(B, 2)`` of the grid.
@@ -329,12 +346,15 @@ class PerLayerSelection(FixedSelection):
         self.choose = WindowChoice()
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the grid of the most energy: see `FixedSelection`."""
+        """Tokenise the grid of the most energy (shift, Eq. 13-14): see `FixedSelection`.
+
+        So the tokens of a shifted image are those of the image, shifted (shift, Claim 1, Eq. 16).
+        """
         if not correlation_is_cheaper(x, conv):
             dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
             return strongest_tokens(dense, conv, self.in_order)
         with torch.no_grad(), full_precision(x):
-            scores = correlation_energies(x, conv)  # F(X^(m) E) of every m
+            scores = correlation_energies(x, conv)  # F of every grid m, with the bias
             # The energies along one direction only order grids of equal scores.
             phase = strongest_grid(projection_energies(x, conv), scores)  # m* (Eq. 14)
         return circular_conv(roll_image(x, phase), conv).permute(0, 2, 3, 1), phase  # Eq. 13
@@ -362,13 +382,13 @@ class PerLayerSelection(FixedSelection):
 
     def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
         """Merge the grid whose output has the most energy: see `FixedSelection`."""
-        dense = project(overlapping_patches(x))  # y_k of all tokens (Eq. 22)
+        dense = project(overlapping_patches(x))  # y_k of all tokens (Eq. 22); Swin norms patches
         phase = strongest_phase(dense, MERGED, self.in_order)
         return sample(dense, phase, MERGED), phase  # APS (Eq. 23); at phase 0 it is Eq. 21
 
 
 class PerStageSelection(FixedSelection):
-    """One choice a stage, which costs next to nothing."""
+    """Choices at the beginning of a stage alone, before its blocks: they cost next to nothing."""
 
     name = "per_stage"
     anchors = True

@@ -1,40 +1,56 @@
 """A-Swin and A-SwinV2 (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
-All of A-Swin in one file, equation by equation: examples/a_swin_in_one_file.py.
+All of A-Swin in one file, equation by equation: examples/a_swin_in_one_file.py. The code of each
+equation of the paper: docs/equations/shift.md.
 
-Three modules of Swin are replaced, each by one method here. Two other files have the equations that
-these call, `selection` and `polyphase`:
+Three modules of Swin are replaced, each by one method here. With ``selection="per_layer"``, which
+is the paper's choice and the default, they call:
 
-- `_tokenize`, A-token (Eq. 13-14): `selection.PerLayerSelection.forward`.
-- `_lay_windows`, A-WSA (Eq. 19): energies (Eq. 17-18) by `selection.window_energies`, the choice
-  (Eq. 20) by `selection.window_offset`; then `polyphase.roll` (S of Eq. 1) rolls the tokens.
-- `_merge`, A-PMerge (Eq. 21-23): `selection.PerLayerSelection.merge_patches`.
-- In each of them `polyphase.components` are the grids of Eq. 15-16, `polyphase.strongest_phase`
-  chooses one by the energy of its tokens, and `polyphase.strongest` is the arg max.
+- `_tokenize`, A-token (Eq. 13-14): `selection.PerLayerSelection.forward`. It scores the grids by
+  `energies.correlation_energies` where this is cheaper, as for Swin-T, and takes the best by
+  `polyphase.strongest_grid`. Elsewhere it computes the tokens at every pixel, and takes the best
+  grid of them by `polyphase.strongest_phase`.
+- `_lay_windows`, A-WSA (Eq. 19): `choose_windows`, which calls `selection.window_offsets`. There
+  `_window_means` is Eq. 17-18, `_scores` is G, and `strongest` is the arg max of Eq. 20. Then the
+  tokens are rolled (S of Eq. 1): by `polyphase.roll`, or at the anchor by `selection.tokens_at`.
+- `_merge`, A-PMerge (Eq. 21-23): `selection.PerLayerSelection.merge_patches`. It merges the patch
+  at every token, and takes the best grid by `polyphase.strongest_phase`.
 
-The functions of other files do what their names say: `geometry.circular_conv` tokenises (Eq. 5-6),
-`energies` concatenates the patches that are merged (Eq. 10, Eq. 22) and, where this is cheaper,
-computes F of Eq. 14 without the tokens; `geometry.Frame` keeps where the tokens are (Eq. 2).
+`polyphase.components` are all the grids: of a tokeniser, the X^(m) that the paper defines below
+Eq. 14. A *phase* is the row and the column, each below the stride, at which a grid begins. An
+*offset* also says which token comes first (`polyphase`). `geometry.circular_conv` tokenises
+(Eq. 5-6). `energies.overlapping_patches` concatenates the patch at every token (Eq. 22), and
+`energies.merged_patches` the patches of one grid (Eq. 10). `geometry.Frame` records at which pixel
+each token sits.
 
-timm's blocks follow, whose windows wrap around the borders of the image (Eq. 7-9:
-`CircularWindows`). timm's head takes the mean of the tokens (Eq. 4), so their order does not matter
+timm's blocks follow. `CircularWindows` cuts the tokens into windows, also across the borders of
+the image (Eq. 9). Attention within a window is timm's. That of Swin is Eq. 7-8 with the position
+bias of Eq. 11-12. SwinV2 takes the cosine of query and key times a learned factor instead of the
+product in Eq. 7, and a small network computes the table of Eq. 12. timm's head takes the mean of
+the tokens, which is the sum of Eq. 4 divided by their number, so their order does not matter
 (Eq. 3). Eq. 19 chooses in every attention layer; here a stage chooses once, before its first block,
 as the example of Sec. A2.2 does (`vitrail.extensions.polyphase_selection` can choose in every
-layer). Each window holds the same tokens in the same order, so timm's relative position bias
-(Eq. 11-12) stays as it is, and Eq. 24 (`adaptive_mvitv2`) is not needed.
+layer). Each window holds the same tokens in the same order, so timm's relative position bias stays
+as it is, and Eq. 24 (`adaptive_mvitv2`) is not needed.
 
-    model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="per_stage")
+    model = timm.create_model("a_swin_tiny_patch4_window7_224")  # per_layer, the paper's
+    model = timm.create_model("a_swin_tiny_patch4_window7_224", selection="per_stage")  # ours
 
-With ``"per_stage"`` (see `selection`) the tokens of a stage are rolled once, to where its windows
-and the patches of the next merging begin. In the first stage the *anchor* is chosen, too: the
-window that comes first in memory. The image is rolled to it and tokenised again
-(`selection.tokens_at`). The tokens of a shifted image are then in the same order in memory as those
-of the image, and have the same bits, and so have the results of all later layers. Without an anchor
-a convolution or a matrix product might round a token differently at another place.
+``"per_stage"`` is not in the paper (see `selection`): the tokens of a stage are rolled once, to
+where its windows and the patches of the next merging begin.
 
-SwinV2 normalises the merged tokens after their projection, which gives all of them about the same
-energy, so the energy is taken before that norm. The sides of its windows are even, so the grid of
-windows determines the phase of the next merging, and equivariance does not need A-PMerge.
+With both, the *anchor* is chosen in the first stage, too: the window that comes first in memory.
+The image is rolled to it and tokenised again (`selection.tokens_at`). The tokens of a shifted image
+are then in the same order in memory as those of the image, and are equal bit for bit. So are the
+results of all later layers. Without an anchor a convolution or a matrix product might round a token
+differently at another place.
+
+A LayerNorm gives all tokens about the same energy. So energies are taken before the norms that
+follow a projection: before `patch_embed.norm`, and in SwinV2 before the norm of the merged tokens.
+In Swin, the LayerNorm of a merging comes before its projection. It stays there, so y of Eq. 22 is
+the projection of normalised patches, and not linear in the tokens as in the paper. The sides of
+SwinV2's windows are even, so the grid of windows determines the phase of the next merging, and
+equivariance does not need A-PMerge.
 """
 
 from __future__ import annotations
@@ -84,7 +100,9 @@ class CircularWindows(nn.Module):
 
     A window that wraps around the border is one like the others, so nothing is masked.
 
-    Source: shift, Eq. 9.
+    Source: shift, Eq. 9. In every second block of Swin, unless one window spans the map, the tokens
+    are also rolled by `shift_size` before attention, and back after it. Eq. 9 lacks this roll; the
+    text below it names it, as Swin's shifting scheme.
     """
 
     window_size: Size
@@ -117,7 +135,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
     A model is made by its name (`timm.create_model`), or from a plain one by `Adaptive.of`. Both
     take the options of `make_adaptive`.
 
-    Source: shift, Sec. 5.7.
+    Source: shift, Sec. 4.
     """
 
     circular_block: type[nn.Module]
@@ -139,12 +157,17 @@ class AdaptiveSwinBase(Adaptive, StageModel):
 
             selection    tokens    windows    merging
             per_layer    chosen    chosen     chosen
-            per_stage    chosen    chosen     fixed: the windows determine its phase
+            per_stage    chosen    chosen     fixed: see below
             fixed        fixed     fixed      fixed
 
-        The grid of a module that is switched off is fixed; with "per_stage" and fixed windows that
-        of merging is chosen. If all modules are on, without `attention_mask`, the first stage has
-        an anchor, and the choices of later stages break no ties.
+        With "per_stage" the patches of a merging begin at the first token, because the offset of
+        the windows at the beginning of the stage was chosen for both. Windows of even sides
+        determine the phase of the merging. If a side is odd, as Swin's 7, the phase is a second
+        choice at the same place, and the offset contains it.
+
+        The grid of a module that is switched off (shift, Sec. 5.7) is fixed; with "per_stage" and
+        fixed windows that of merging is chosen. If all modules are on, without `attention_mask`,
+        the first stage has an anchor, and the choices of later stages break no ties.
 
         Args:
             selection: "per_layer", "per_stage" or "fixed", see the module.
@@ -171,7 +194,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         self.token_grid = self.grid if adaptive_tokens else first
         self.window_grid = self.grid if adaptive_windows else first
         self.later_window_grid = later if adaptive_windows else first
-        # With "per_stage" adaptive windows have already fixed the phase of merging.
+        # With "per_stage" the offset of adaptive windows has already fixed the phase of merging.
         chooses = adaptive_merging and (self.grid.per_operation or not adaptive_windows)
         self.merge_grid = later if chooses else first
         if not attention_mask:
@@ -311,7 +334,9 @@ def padded(images: Tensor, multiples: Size) -> Tensor:
 def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
     """Split timm's merging of stacked patches at the place where energies are taken.
 
-    That is before a norm of the output, as SwinV2 has, which leaves all tokens alike.
+    That is before the norm of the output in SwinV2, because normalised tokens have about the same
+    energy. In Swin the norm comes before the projection and belongs to the first part, so this part
+    is not linear in the tokens, as y_k is in the paper (shift, Eq. 22).
     """
     if isinstance(merging, PatchMergingV2):
         return merging.reduction, merging.norm
