@@ -4,24 +4,31 @@ Source: variance, Sec. "Variance Shift Due to Upsampling". On a table of white n
 one: examples/variance.py. One other file completes the method: `vitrail.variance.upsampling`, which
 computes the variance ratio k.
 
-Images are interpolated in training and in the test, which leaves a variance of k Var[I] in both
-(Eq. 1, Eq. 3). A Vision Transformer's table of position embeddings P fits the size of training (Eq.
-2). For a larger image it is interpolated, UP(P), which would leave k Var[P] if P were white noise
-(Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is k
-Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
-restores the ratio of training (`rescaled_table`).
-`replication.papers.variance.measures.embedding_variance` measures the variances of images and
-tables, and `replication.papers.variance.figures` divides them.
+Training and test images are both interpolated, so both have the variance k Var[I] (Eq. 1, Eq. 3).
+A Vision Transformer's table of position embeddings P fits the size of training (Eq. 2). For a
+larger image it is interpolated, UP(P), which would leave k Var[P] if P were white noise (Eq. 4; k
+by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is k Var[I] / Var[P]
+in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k) restores the ratio of
+training (`rescaled_table`).
 
-The calibration ``constant`` is the paper's: the k of its Table 2 for every size of the image. The
-other calibrations are ours. ``exact`` computes k for this change of size, antialiased or not. Both
-are the k of white noise; learned tables are smooth and lose much less variance, so ``empirical``
-divides by what this very table lost.
+These are variances of images I, as the paper writes them, because the patch embedding X is a linear
+projection of I. `replication.papers.variance.measures.embedding_variance` measures Var[X] and
+Var[P], and `replication.papers.variance.figures` draws their ratio, divided by that of training.
 
-Propositions 1 to 3 are about augmentations: `replication.papers.variance.augmentation_measures`.
+The calibration ``constant`` is the paper's: the k of its Table 2 for every size of the image. It is
+``iid`` in the tables of `replication.papers.variance.measures`, and ``UP(P) / sqrt(k)`` in
+`vitrail.variance.resolution_accuracy`. The other calibrations are ours. ``exact`` computes k for
+this change of size, antialiased or not. Both are the k of white noise; learned tables are smooth
+and lose much less variance, so ``empirical`` multiplies by sqrt(Var[P] / Var[UP(P)]) of this very
+table.
+
+The defaults of the functions are timm's: UP(P) with antialiasing, and no calibration. The paper's
+method needs two options:
 
     model = timm.create_model("vit_base_patch16_224", pretrained=True)
     larger = rescale_pos_embed(model, 448, antialias=False, calibration="constant")
+
+Propositions 1 to 3 are about augmentations: `replication.papers.variance.augmentation_measures`.
 
 Only the grid of patch positions is interpolated and rescaled. Embeddings of prefix tokens (class,
 distillation, registers) stay as they are: their number does not depend on the image.
@@ -44,8 +51,9 @@ from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, var
 Calibration = Literal["none", "constant", "exact", "empirical"]
 Size = tuple[int, int]
 
-# The paper gives no sizes for Table 2. Upsampling 224 to 448 values without antialiasing gives all
-# its values to the last digit. The paper takes this k for every size, but k depends on the size.
+# Old and new size at which our k are the values that Table 2 prints, all of them to the last digit,
+# without antialiasing. The paper does not say at which sizes it measured them. It takes these k for
+# every size, but k depends on the size.
 PRINTED_AT = (224, 448)
 
 
@@ -57,6 +65,8 @@ def constant_scale(
     also_at_train_size: bool = False,
 ) -> float:
     """Return the paper's 1 / sqrt(k): k of 2D if both axes grow, of 1D if one does, 1 if none.
+
+    It is for interpolation without antialiasing.
 
     Source: variance, Sec. "Variance Shift Due to Upsampling". `old_size` are the table's rows and
     columns, `new_size` those after interpolation. With `also_at_train_size` it is the 2D constant
@@ -91,6 +101,9 @@ def rescaled_table(
 ) -> Tensor:
     """Interpolate a table of position embeddings and calibrate its variance: UP(P) / sqrt(k).
 
+    By default it is timm's UP(P), antialiased and without calibration; the paper's method is
+    ``antialias=False, calibration="constant"``.
+
     Args:
         pos_embed: ``(1, prefix + old rows * old columns, C)``; what comes before the grid are rows
             of prefix tokens.
@@ -101,7 +114,7 @@ def rescaled_table(
         calibration: ``none`` is the common practice UP(P); ``constant`` the paper's
             UP(P) / sqrt(k), whose k is that of 224 -> 448 without antialiasing; ``exact`` the same
             with the k of this change of size; ``empirical`` gives UP(P) the variance of P.
-        also_at_train_size: with ``constant``, use the 2D constant even if the size does not change.
+        also_at_train_size: with ``constant``, use the 2D constant even where no axis grows.
         scale: a factor to multiply UP(P) by, instead of a calibration.
 
     Returns:
@@ -168,7 +181,7 @@ def rescale_pos_embed(
             sqrt(k), whose k is that of 224 -> 448 values without antialiasing; "exact" computes k
             for this change of size; "empirical" gives UP(P) the variance of P. The last two are
             ours.
-        also_at_train_size: with "constant", use the 2D constant even if the size does not change.
+        also_at_train_size: with "constant", use the 2D constant even where no axis grows.
         scale: a factor to multiply UP(P) by, instead of a calibration.
 
     Raises:
@@ -219,8 +232,8 @@ def adds_table(model: nn.Module) -> bool:
 def at_image_size(model: nn.Module, img_size: int | Size) -> nn.Module:
     """Return `model` for another image size by its own `set_input_size`, sharing its weights.
 
-    So are models tested that tell positions by rotations or biases alone: these are computed for
-    the new grid, and there is no table to interpolate.
+    Used for models whose positions are rotations or biases only: these are computed for the new
+    grid, and there is no table to interpolate.
 
     Raises:
         VitrailError: the model has no `set_input_size`, or `img_size` is not a multiple of its

@@ -1,7 +1,8 @@
-"""What interpolation does to the variance of what it interpolates (variance, Theorem 1, Table 2).
+"""The variance ratio k of interpolation (variance, Theorem 1, Table 2).
 
-The one idea: interpolation is linear, UP(v) = A v. White noise v therefore keeps a fraction k of
-its variance, where k is the mean over outputs of the sum of squared weights; no sampling is needed.
+Interpolation is linear, UP(v) = A v. If v is white noise, Var[UP(v)] = k Var[v], and k is the mean
+over the rows of A of the sum of their squared entries; no sampling is needed. The paper says that
+the upsampling rate does not affect k. Bilinear and bicubic k do depend on the old and the new size.
 Two axes are interpolated one after the other, so k of a plane is the product of its axes' k.
 """
 
@@ -39,9 +40,8 @@ def upsample(
 def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = False) -> Tensor:
     """Return the matrix A of UP(v) = A v along one axis.
 
-    It is float64, ``(new, old)``; each row sums to 1. It is read off torch itself, by interpolating
-    the identity, so it is what runs and not what a textbook says (torch's bicubic kernel has
-    a = -0.75 without and a = -0.5 with antialiasing).
+    It is float64, ``(new, old)``; each row sums to 1. torch interpolates the identity, so A matches
+    torch's own kernel. (Its bicubic kernel has a = -0.75 without and a = -0.5 with antialiasing.)
     """
     # The basis vectors lie along the second spatial axis, which keeps its size: with a second
     # axis of length 1, torch 2.13 gives wrong weights under antialiasing.
@@ -74,7 +74,7 @@ def sampled_variance_ratio(
     maps: int,
     generator: torch.Generator,
 ) -> float:
-    """Estimate k as the paper did: upsample `maps` planes of white noise, compare variances."""
+    """Estimate k by sampling: upsample `maps` planes of white noise and compare variances."""
     before, after = 0.0, 0.0
     for _ in range(maps):
         noise = torch.randn(1, 1, *old, generator=generator)

@@ -40,8 +40,9 @@ Augment = Callable[[Tensor], Augmented]
 
 QUANTITIES = ("pooled", "pooled theory", "within", "within theory", "mean shift")
 
-# E[e^2] of the noise, and the variance of its mean over one block's three channels. The modes are
-# timm's, whose rand draws a value for each channel, and the paper's rand: one value for a block.
+# For each mode: E[e^2] of the noise e, and the variance of the mean of one erased block, which has
+# three channels. The modes are timm's, whose rand draws one value for each channel, and "single",
+# which is the paper's rand: one value for the whole block.
 NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "single": (1.0, 1.0), "pixel": (1.0, 0.0)}
 # Beta(a, a) for so large an a is 0.5: timm's way to a fixed lambda.
 HALF = 1e6

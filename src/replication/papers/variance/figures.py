@@ -21,7 +21,11 @@ CALIBRATIONS = {
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw Var[X], Var[P] and Var[X] / Var[P] in training and at the test sizes (Figure 1)."""
+    """Draw Var[X], Var[P] and Var[X] / Var[P] in training and at the test sizes (Figure 1).
+
+    The ratio is divided by that of training (variance, Eq. 5-6): it is 1 where there is no variance
+    shift.
+    """
     patch = "X (patch)"
     looks = {patch: 0, **dict(CALIBRATIONS.values())}
     names = {"patch embedding": patch} | {
