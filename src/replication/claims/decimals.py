@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import math
 
+PLAIN = 8
+"""Numbers with more decimals than this are written with a power of ten."""
+
 
 def format_number(value: float, decimals: int | None) -> str:
     """Write a number with `decimals`, or with three significant digits; never a negative zero."""
-    if decimals is not None:
+    if decimals is not None and decimals <= PLAIN:
         return f"{value:z.{decimals}f}"
     if value == 0 or not math.isfinite(value):
         return f"{value:zg}"
     magnitude = math.floor(math.log10(abs(value)))
+    if decimals is not None:
+        return f"{value:.{max(0, decimals + magnitude)}e}"
     return f"{value:.{max(0, 2 - magnitude)}f}" if magnitude >= -4 else f"{value:.2e}"
 
 

@@ -21,6 +21,22 @@ def test_a_number_without_declared_digits_has_three_significant_ones(value, text
     assert format_number(value, None) == text
 
 
+@pytest.mark.parametrize(
+    ("value", "decimals", "text"),
+    [
+        (0.123456789, 8, "0.12345679"),
+        (8.12e-264, 265, "8.1e-264"),  # as a p-value
+        (1.3e-263, 265, "1.30e-263"),
+        (3e-12, 9, "3e-12"),  # less than its last decimal
+        (0.0, 300, "0"),
+    ],
+)
+def test_a_number_of_many_decimals_is_written_with_a_power_of_ten(
+    value: float, decimals: int, text: str
+) -> None:
+    assert format_number(value, decimals) == text
+
+
 def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
     assert format_number(-0.004, 2) == "0.00"
     artifact = build.table(build.cell(digits=None))
