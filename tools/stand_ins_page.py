@@ -27,8 +27,8 @@ the papers. [`{name}`]({name}) has the {decided} empirical claims that were deci
 each at the scale that trained its models longest ([scales](protocol.md#scales-on-stand-ins)).
 
 A claim is listed here when it has been judged on real data, too. {both} have been, several of them
-on the same models, and {same} have the same verdict on both: a verdict on a stand-in says little
-about real data.
+on the same models, and {same} have the same verdict on both. So a verdict on a stand-in does not
+tell that on real data.
 """
 ABOUT_CLAIMS = """\
 A cell below has the left side of the claim less its right side, with its 95 % interval, and the
@@ -85,4 +85,6 @@ def _claims(both: pd.DataFrame) -> str:
 def _result(claim: pd.Series, suffix: str = "") -> str:
     decimals = 1 if claim["unit"] in ("%", "points") else 2
     effect, half, status = (claim[field + suffix] for field in ("effect", "half_width", "status"))
+    if pd.isna(half):
+        return f"{effect:+.1g} (one seed), {status}"
     return f"{effect:+.{decimals}f} ± {half:.{decimals}f}, {status}"
