@@ -41,8 +41,9 @@ ABOUT_SPEED = """\
 
 Ratios are medians of rounds in which both models take turns: 30 rounds of a block, 15 passes of a
 model of `octic` Table 2, and 20 of one of `shift` Table 3, which was printed of 100. A printed
-number was measured on another GPU: `octic` names an A100, `shift` a Quadro RTX 5000. So a difference of ratios may come
-from the GPU, from torch, or from the implementation, and this run cannot separate the three.
+number was measured on another GPU: `octic` names an A100, `shift` a Quadro RTX 5000. So a
+difference of ratios may come from the GPU, from torch, or from the implementation, and this run
+cannot separate the three.
 """
 ABOUT_TABLE1 = """\
 ### Blocks of `octic` Table 1

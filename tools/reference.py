@@ -27,9 +27,9 @@ ABOUT_MODELS = """\
 
 All models that `import vitrail.models` registers with timm: `timm.create_model(NAME)`. FLOPs are
 those of one image at the model's own size, as the papers count them: a multiply-add is one, with
-the products of attention, without its softmax and without Fourier transforms. The last columns compare with the
-plain model of the same size: an adaptive model computes what the plain one does, and besides
-chooses its grids. [timm.md](timm.md) says which of timm's functions each family has.
+the products of attention, without its softmax and without Fourier transforms. The last columns
+compare with the plain model of the same size: an adaptive model computes what the plain one does,
+and besides chooses its grids. [timm.md](timm.md) says which of timm's functions each family has.
 """
 ABOUT_COMMANDS = """\
 # Commands
