@@ -6,12 +6,13 @@ multiplications. The features stay in that basis, one plane of channels for each
 
 The method, in the order in which to read it:
 
-- `group` (Eq. 1-6, Eq. 11): the elements of the group D8, their representations, the Fourier
-  transform, and how the group acts on features, which are one tensor;
-- `layers` (Eq. 7-9; octic, Sec. 3.3): the layers of a block, written without any optimisation;
-- `embeddings` (Eq. 10; octic, Sec. 3.3.1): patches and positions, which turn with the image;
-- `invariants` (Eq. 12-17; octic, App. D): invariants of such features, and a check of a model's
-  invariance;
+- `group` (equations 1 to 6, and 11): the elements of the group D8, their representations, the
+  Fourier transform, and how the group acts on features, which are one tensor;
+- `layers` (equations 7 to 9; octic, Sec. 3.3): the layers of a block, written without any
+  optimisation;
+- `embeddings` (equation 10; octic, Sec. 3.3.1): patches and positions, which turn with the image;
+- `invariants` (equations 12 to 17; octic, App. D): invariants of such features, and a check of a
+  model's invariance;
 - `vit`: the model families D8, H8 and I8, registered with timm.
 
 The rest:

@@ -7,5 +7,5 @@ which position, and lets a model learn less of it, by a factor on its position e
 - `vit`: its small ViT, in which any of them can be permuted, registered with timm.
 
 The measure, Position-SHAP, is `vitrail.measures.position_shap`, which says which of its files has
-which equation (Eq. 3-5, Eq. 7-8); examples/position.py applies it to two small models.
+which equation (3 to 5, 7 and 8); examples/position.py applies it to two small models.
 """
