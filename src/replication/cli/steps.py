@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from replication.cli.options import Data
 from replication.jobs import fork_server
 from vitrail.commands.app import command
 from vitrail.errors import exit_on_error
@@ -95,9 +96,7 @@ def fetch(
     name: Annotated[
         str, typer.Argument(metavar="DATASET", help="The dataset, as the registry names it.")
     ],
-    data: Annotated[Path, typer.Option(metavar="FOLDER", help="Folder of the datasets.")] = Path(
-        "data"
-    ),
+    data: Data = None,
     receipt: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="Write this JSON file when the dataset is verified."),
@@ -114,13 +113,15 @@ def fetch(
     vitrail fetch imagenet --data /datasets --check
     """
     from replication.config.datasets import find, load_registry
+    from replication.config.settings import load_settings
     from replication.datasets.digest import check_digest
     from replication.datasets.fetch import fetch as get
     from replication.datasets.verify import verify
 
     info = find(name, load_registry(registry))
-    images = (verify if check else get)(info, data)
-    check_digest(info, data)
+    root = Path(data or load_settings(Path()).data_root)
+    images = (verify if check else get)(info, root)
+    check_digest(info, root)
     known = {"digest": info.digest} if info.digest else {}
     counted = f"{images['train']} training and {images['val']} validation images"
     print(f"{info.title}: {counted}{'; their digest is that of the registry' if known else ''}")

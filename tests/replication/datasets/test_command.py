@@ -1,6 +1,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +25,19 @@ def test_a_bundled_dataset_leaves_a_receipt_at_once(tmp_path):
         "verified": ["layout", "counts"],
         "images": {"train": 1198, "val": 599},
     }
+
+
+def test_a_dataset_is_looked_for_where_the_settings_say(tmp_path, monkeypatch, vitrail):
+    registry = Path("configs/datasets.yaml").absolute()
+    settings = Path("configs/default.yaml").read_text()
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "configs").mkdir()
+    moved = settings.replace("data_root: data", "data_root: elsewhere/data")
+    (tmp_path / "configs" / "default.yaml").write_text(moved)
+    told = vitrail("fetch", "cifar10", "--check", "--registry", registry)
+    assert "is not in elsewhere/data/" in told.err
+    told = vitrail("fetch", "cifar10", "--check", "--registry", registry, "--data", "given")
+    assert "is not in given/" in told.err
 
 
 @pytest.mark.parametrize(
