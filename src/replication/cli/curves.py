@@ -23,21 +23,28 @@ def curves(
     """Draw loss, learning rate and validation of trainings.
 
     Each run's folder gets curves.svg, curves.png and curves.csv, with a line for each seed. A run
-    may still be training.
+    may still be training. Folders whose logs have no training step are named at the end.
 
     \b
     vitrail curves runs/octic/h8-l-0a1b2c3d
     vitrail curves runs/shift/*
     """
-    for run in runs:
-        draw(run)
+    without = [run for run in runs if not draw(run)]
+    if without:
+        named = f"no training step in seed*/log.jsonl: {', '.join(map(str, without))}"
+        if len(without) == len(runs):
+            raise VitrailError(f"{named}; give folders of runs, runs/PAPER/RECIPE-HASH")
+        say(f"Not drawn, {named}")
 
 
-def draw(run: Path) -> None:
+def draw(run: Path) -> bool:
     """Draw the training of a run into its folder: ``curves.csv``, ``curves.svg``, ``curves.png``.
 
+    Returns:
+        Whether the log of a seed has a training step; if none has, nothing is drawn.
+
     Raises:
-        VitrailError: no seed has a log, or a file cannot be written.
+        VitrailError: a log cannot be read, or a file cannot be written.
     """
     import pandas as pd
 
@@ -46,10 +53,7 @@ def draw(run: Path) -> None:
     from vitrail.style import colour, figure, save
 
     if not (logs := list(logs_of(run))):
-        raise VitrailError(
-            f"{run} holds no seed*/log.jsonl with an entry: give the folder of a run, "
-            "runs/PAPER/RECIPE-HASH"
-        )
+        return False
     table = pd.concat(logs, ignore_index=True)
     write_atomically(run / "curves.csv", table.to_csv(index=False, float_format=DIGITS))
     scores = [name for name in table.columns if name.startswith(VALIDATION)]
@@ -65,3 +69,4 @@ def draw(run: Path) -> None:
     fig.suptitle(run.name)
     save(fig, run / "curves")
     say(f"{run / 'curves'}.svg, .png and .csv")
+    return True

@@ -2,7 +2,6 @@
 
 import json
 import os
-import re
 import subprocess
 import sys
 
@@ -11,7 +10,6 @@ import pytest
 
 from replication.cli.curves import draw
 from replication.training.log_tables import by_epoch, logs_of
-from vitrail.errors import VitrailError
 
 
 def write_log(folder, entries, tail=""):
@@ -103,11 +101,25 @@ def test_the_same_logs_give_the_same_bytes(tmp_path):
 
 
 @pytest.mark.parametrize("entries", [None, [], [scores(100, 60.0)]])
-def test_a_folder_without_a_log_is_refused(tmp_path, entries):
+def test_a_folder_without_a_training_step_is_refused(tmp_path, vitrail, entries):
     if entries is not None:
         write_log(tmp_path / "seed0", entries)
-    with pytest.raises(VitrailError, match=rf"{re.escape(str(tmp_path))} holds no seed\*/log"):
-        draw(tmp_path)
+    done = vitrail("curves", tmp_path)
+    assert done.code == 2
+    assert str(tmp_path) in done.err
+    assert not list(tmp_path.glob("curves.*"))
+
+
+def test_the_runs_of_a_paper_are_drawn_though_some_have_not_begun(tmp_path, vitrail):
+    """The folder of a paper's measurements of no run lies among those of its runs."""
+    (tmp_path / "a-not-begun" / "nodes").mkdir(parents=True)
+    write_log(tmp_path / "b" / "seed0", [entry(100, 2.0), entry(200, 1.0)])
+    (tmp_path / "measurements").mkdir()
+    done = vitrail("curves", *sorted(tmp_path.iterdir()))
+    assert done.code == 0, done.err
+    assert [path.parent.name for path in tmp_path.rglob("curves.svg")] == ["b"]
+    assert "a-not-begun" in done.out
+    assert "measurements" in done.out
 
 
 def test_the_command_draws_several_runs(tmp_path, vitrail):
