@@ -83,7 +83,11 @@ def status(
             f"{catalog.snakemake('all')} adds report.html"
         )
     else:
-        say(f"No results yet: {catalog.snakemake('all')}")
+        where = "" if catalog.scale.device == "cpu" else ", on a SLURM cluster with --profile slurm"
+        say(
+            f"No results yet. What they take: vitrail plan all --scale {name}. To make them: "
+            f"{catalog.snakemake('all')}{where}"
+        )
     _say_older(catalog)
     if judged:
         counts = told_evidence(count_evidence(claims))

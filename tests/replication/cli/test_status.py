@@ -1,5 +1,7 @@
 import json
 
+import pytest
+
 PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
 
 
@@ -8,6 +10,13 @@ def test_nothing_done_is_said_with_the_command_that_does_it(vitrail):
     assert done.code == 0
     assert "snakemake all --config scale=small" in done.out
     assert "3 missing" in done.out
+
+
+@pytest.mark.parametrize(("scale", "submitted"), [("small", False), ("full", True)])
+def test_before_the_command_that_makes_all_stands_the_one_that_prices_it(vitrail, scale, submitted):
+    (told,) = vitrail("status", "--scale", scale).out.split("No results yet")[1:]
+    assert told.index(f"vitrail plan all --scale {scale}") < told.index("snakemake all")
+    assert ("--profile slurm" in told) == submitted
 
 
 def test_a_shared_run_counts_once(vitrail, fine_tuning):
