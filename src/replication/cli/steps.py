@@ -1,5 +1,6 @@
-"""The steps of the graph, hidden commands: what the rules of Snakemake call, and anyone may repeat.
+"""The steps of the graph: what the rules of Snakemake call, and anyone may repeat.
 
+They are hidden commands, except for `fetch`, which is also useful without a target.
 A command needs nothing but its node, and a training that was cut off goes on from its checkpoint.
 """
 
@@ -91,7 +92,7 @@ def train(node: TrainingNode) -> dict[str, Any]:
     return {"sha256": sha256(weights), "facts": read_finished(weights.parent)}
 
 
-@command(hidden=True)
+@command()
 def fetch(
     name: Annotated[
         str, typer.Argument(metavar="DATASET", help="The dataset, as the registry names it.")
@@ -106,7 +107,9 @@ def fetch(
         Path, typer.Option(metavar="FILE", help="The registry of datasets.")
     ] = Path("configs/datasets.yaml"),
 ) -> None:
-    """Fetch a dataset and verify it: files, number of images, and their digest if it is known.
+    """Fetch a dataset and verify it.
+
+    Verified are its files, the number of its images, and their digest if it is known.
 
     \b
     vitrail fetch cifar10

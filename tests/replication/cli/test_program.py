@@ -6,8 +6,8 @@ import sys
 import pytest
 
 COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish"]
-STEPS = ["run", "fetch", "fetch-weights", "serve"]
-ALL = [*COMMANDS, "curves", "search", "register", "audit", "pshap", "mmseg"]
+STEPS = ["run", "fetch-weights", "serve"]
+ALL = [*COMMANDS, "curves", "fetch", "search", "register", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
 
 
@@ -63,7 +63,8 @@ def test_a_shell_completes_commands_and_no_hidden_ones(checkout):
         return done.stdout.split()
 
     assert completed("sta") == ["status"]
-    assert completed("fet") == []
+    assert completed("fet") == ["fetch"]
+    assert completed("ser") == []
 
 
 @pytest.mark.parametrize("command", [*ALL, *STEPS])
