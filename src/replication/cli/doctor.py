@@ -214,7 +214,7 @@ def _missing(
         yield f"packages of the lock: {pinned}; install them with envs/install.sh"
     found = record["hardware"]
     if catalog.scale.device != "cpu":
-        yield from _missing_for_gpus(catalog.root)
+        yield from _missing_for_gpus(catalog, artifacts)
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         slurm = f"a SLURM cluster that has some (here: {found['slurm']['answer']})"
         yield f"a CUDA device, or {slurm}; choose another scale with --scale"
@@ -252,19 +252,18 @@ def _closest(folder: Path) -> Path:
     return next(filter(Path.exists, (folder.absolute(), *folder.absolute().parents)))
 
 
-def _missing_for_gpus(root: Path) -> Iterator[str]:
+def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[str]:
     """What is wrong with torch or the partition file, where trainings run on GPUs."""
-    from replication.cluster.partition_file import PARTITIONS, read_partitions
+    from replication.pricing.room import without_room
 
     try:
         require_gpu_build()
     except VitrailError as error:
         yield str(error)
-    if (root / PARTITIONS).is_file():
-        try:
-            read_partitions(root / PARTITIONS)
-        except VitrailError as error:
-            yield str(error)
+    try:
+        yield from without_room(catalog, artifacts)
+    except VitrailError as error:
+        yield str(error)
 
 
 def _users(need: dict[str, Any], named: int) -> str:

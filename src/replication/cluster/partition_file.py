@@ -10,7 +10,9 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Annotated, Any
 
 from pydantic import (
@@ -26,6 +28,7 @@ from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimit
 from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
 
 from replication.config.schema import Strict, load
+from replication.config.settings import Resources
 
 PROFILE = Path("workflow/profiles/slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
@@ -89,10 +92,26 @@ class PartitionFile(Strict):
         return partitions
 
 
-def longest(partitions: Iterable[Partition], gpus: int) -> float:
-    """Return the most minutes that the partitions give which have so many GPUs."""
-    suitable = [partition for partition in partitions if partition.limits.max_gpu >= gpus]
-    return most(suitable, "runtime", gpus)
+def suitable(partitions: Iterable[Partition], asked: Resources) -> list[Partition]:
+    """Return the partitions that the executor takes for what a job asks for, its time apart.
+
+    The job's time is cut to that of its partition. What only a site asks for (a cluster, a model of
+    GPUs) excludes none here.
+    """
+    resources: dict[str, Any] = {"nodes": asked.nodes, "mem_mb": asked.mem_mb, "gpu": asked.gpus}
+    if asked.nodes > 1:
+        resources |= {"tasks": asked.nodes, "mpi": "srun"}
+    job: Any = SimpleNamespace(threads=asked.threads, resources=resources)
+    return [
+        partition
+        for partition in partitions
+        if replace(partition, partition_cluster=None).score_job_fit(job) is not None
+    ]
+
+
+def longest(partitions: Iterable[Partition], asked: Resources) -> float:
+    """Return the most minutes that partitions give which have what a job asks for."""
+    return most(suitable(partitions, asked), "runtime", asked.gpus)
 
 
 def most(suitable: Sequence[Partition], resource: str, gpus: int) -> float:

@@ -13,10 +13,11 @@ from typing import Any
 from rich.filesize import decimal as size
 from snakemake_executor_plugin_slurm.partitions import Partition
 
-from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, read_partitions
+from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, suitable
 from replication.config.schema import read_mapping
 from replication.cpu_limits import usable_cores
 from replication.plan.catalog import Catalog
+from replication.pricing.room import jobs_of, name_of, partitions_of, without_room
 from replication.pricing.speed import ZERO, Costs, Range, training_images
 from replication.records.specs import Artifact, Measurement, Run, by_recipe
 from replication.report.progress import (
@@ -165,6 +166,7 @@ class Estimate:
                 "counted": self.catalog.scale.extensions,
             },
             "evaluation_hours": {**self.evaluation.hours, "not_priced": self.evaluations[1]},
+            "without_room": self.without_room,
             "over_time_limit": self.too_long,
             "disk": [
                 {"what": what, "where": str(where), "bytes": number}
@@ -174,11 +176,14 @@ class Estimate:
         }
 
     def print_all(self) -> None:
-        """Print nodes, trainings, hours, jobs over their time limits, and disk."""
+        """Print nodes, trainings, hours, jobs over limits, and disk."""
         self._print_nodes()
         self._print_trainings()
         self._print_hours()
         self._print_evaluations()
+        if self.without_room:
+            heading("Jobs that fit into no partition")
+            say(*self.without_room, "")
         if self.too_long:
             heading("Jobs that may not fit into their time limits")
             say(*self.too_long, "")
@@ -300,41 +305,42 @@ class Estimate:
     @cached_property
     def too_long(self) -> list[str]:
         """A sentence for each training and measurement that may take longer than its time limit."""
-        cells = (cell for artifact in self.artifacts for cell in artifact.cells)
-        first_seeds = filter(None, map(self.catalog.measurement_of, cells))
-        times: list[tuple[Run | Measurement, Range | None]] = [
-            *((run, self._time_of_a_training(run)) for run, *_ in by_recipe(self.runs)),
-            *((each, self.costs.evaluation_seconds(each)) for each in dict.fromkeys(first_seeds)),
-        ]
         sentences = []
-        for node, seconds in times:
-            resources = self.catalog.resources(node)
-            limit = 60 * min(resources.runtime, longest(self._partitions, resources.gpus))
+        for job in jobs_of(self.catalog, self.artifacts):
+            resources = self.catalog.resources(job)
+            if self._partitions and not suitable(self._partitions, resources):
+                continue  # `without_room` tells of it
+            limit = 60 * min(resources.runtime, longest(self._partitions, resources))
+            if isinstance(job, Run):
+                seconds: Range | None = self._time_of_a_training(job)
+            else:
+                seconds = self.costs.evaluation_seconds(job)
             if seconds is None or seconds.high <= limit:
                 continue
-            if isinstance(node, Run):
-                what, remedy = node.name, self._more_jobs(math.ceil(seconds.high / limit))
+            if isinstance(job, Run):
+                remedy = self._more_jobs(math.ceil(seconds.high / limit))
             else:
-                what = f"{node.name} of {node.on.name}" if node.on else node.name
-                remedy = self._more_time(node, math.ceil(seconds.high / 60))
+                remedy = self._more_time(job, math.ceil(seconds.high / 60))
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             sentences.append(
-                f"{node.paper}/{what} takes {between(seconds, duration)} on {on}, and its time "
-                f"limit is {duration(limit)}: {remedy}."
+                f"{name_of(job)} takes {between(seconds, duration)} on {on}, and its time limit is "
+                f"{duration(limit)}: {remedy}."
             )
         return sentences
 
     @cached_property
+    def without_room(self) -> list[str]:
+        """A sentence for all jobs that ask for the same if no partition has room for them."""
+        return without_room(self.catalog, self.artifacts)
+
+    @cached_property
     def _partitions(self) -> list[Partition]:
         """The partitions of the profile slurm, by which a job's time is cut; none on a CPU."""
-        file = self.catalog.root / PARTITIONS
-        if self.catalog.scale.device == "cpu" or not file.is_file():
-            return []
-        return read_partitions(file)
+        return partitions_of(self.catalog)
 
     def _more_time(self, measurement: Measurement, minutes: int) -> str:
         """What to give an evaluation that may take so many minutes."""
-        if minutes > longest(self._partitions, self.catalog.resources(measurement).gpus):
+        if minutes > longest(self._partitions, self.catalog.resources(measurement)):
             return f"give it a partition with a longer max_runtime ({PARTITIONS})"
         recipe = measurement.on.name if measurement.on else "*"
         line = f'runs: {{"{recipe}": {{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}'

@@ -159,6 +159,15 @@ def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     assert (done.code, f"{PARTITIONS}:2: 'partitions.gpu.max_runtime'" in done.out) == (1, True)
 
 
+def test_jobs_that_fit_into_no_partition_are_missing_one(papers, vitrail):
+    file = papers / PARTITIONS
+    file.parent.mkdir(parents=True)
+    for limits, code in (("max_gpu: 8", 0), ("max_gpu: 8, max_mem_mb: 1000", 1), ("", 1)):
+        file.write_text(f"partitions:\n  cpu: {{max_mem_mb: 1000}}\n  gpu: {{{limits}}}\n")
+        done = vitrail("doctor", "table1", "--scale", "full")
+        assert (done.code, f"no partition of {PARTITIONS}" in done.out) == (code, code == 1)
+
+
 def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):
     done = vitrail("doctor", "shift_table2", "table1", "--scale", "full")
     assert done.code == 1

@@ -126,6 +126,33 @@ def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, ch
     assert f"in up to {math.ceil(minutes / limit)} jobs" in sentence
 
 
+def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail, checkout):
+    (checkout / PROFILE).mkdir(parents=True)
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+    runs = {"mixup": {"resources": {"train": {"gpus": 2, "runtime": 1}}}}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+
+    def told(limits):
+        """The jobs without room, and the trainings over their time limit."""
+        (checkout / PARTITIONS).write_text(json.dumps({"partitions": {"cpu": {}, "gpu": limits}}))
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        jobs = ("tiny/plain", "tiny/mixup", "tiny/accuracy of plain", "tiny/facts")
+        lines = "\n".join(found["without_room"])
+        late = [line.split()[0] for line in found["over_time_limit"]]
+        return [job for job in jobs if job in lines], late
+
+    assert told({"max_gpu": 8}) == ([], ["tiny/mixup"])
+    assert told({"max_gpu": 4}) == (["tiny/plain"], ["tiny/mixup"])
+    assert told({"max_gpu": 1}) == (["tiny/plain", "tiny/mixup"], [])
+    assert told({"max_gpu": 8, "max_mem_mb": 399_999}) == (["tiny/plain", "tiny/mixup"], [])
+    without_gpus = told({})
+    assert {"tiny/plain", "tiny/mixup", "tiny/accuracy of plain"} <= {*without_gpus[0]}
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Jobs that fit into no partition" in out
+    assert "Jobs that fit into no partition" not in vitrail("plan", "all", "--scale", "small").out
+
+
 def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
     said = "divided among the"
     assert said in vitrail("plan", "tiny_table1", "--scale", "small").out

@@ -3,7 +3,14 @@
 import pytest
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
 
-from replication.cluster.partition_file import PARTITIONS, Limits, longest, read_partitions
+from replication.cluster.partition_file import (
+    PARTITIONS,
+    Limits,
+    longest,
+    read_partitions,
+    suitable,
+)
+from replication.config.settings import Resources
 from vitrail.errors import VitrailError
 
 
@@ -83,5 +90,20 @@ def test_the_longest_is_of_the_partitions_that_have_the_gpus(gpus, minutes):
         Partition("long", PartitionLimits(max_runtime=600, max_gpu=4)),
         Partition("short", PartitionLimits(max_runtime=60, max_gpu=8)),
     ]
-    assert longest(partitions, gpus) == minutes
-    assert longest(partitions[1:], 0) == 600
+    assert longest(partitions, Resources(gpus=gpus)) == minutes
+    assert longest(partitions[1:], Resources()) == 600
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"gpus": 5}, {"mem_mb": 100_001}, {"threads": 17}, {"nodes": 3}, {"gpus": 5, "nodes": 2}],
+)
+def test_a_partition_is_suitable_for_a_job_that_asks_for_no_more_than_its_limits(asked):
+    limits = PartitionLimits(
+        max_gpu=4, max_mem_mb=100_000, max_threads=16, max_nodes=2, max_runtime=60
+    )
+    partitions = [Partition("gpu", limits, "a cluster of several")]
+    most = Resources(gpus=4, mem_mb=100_000, threads=16, nodes=2, runtime=600)
+    assert suitable(partitions, most) == partitions
+    assert suitable(partitions, Resources(runtime=600)) == partitions
+    assert suitable(partitions, most.model_copy(update=asked)) == []

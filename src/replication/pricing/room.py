@@ -1,0 +1,77 @@
+"""Which jobs of some artifacts find room in a partition of the SLURM profile."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+from snakemake_executor_plugin_slurm.partitions import Partition
+
+from replication.cluster.partition_file import PARTITIONS, read_partitions, suitable
+from replication.config.settings import Resources
+from replication.plan.catalog import Catalog
+from replication.records.specs import Artifact, Measurement, Run, by_recipe
+from vitrail.commands import count
+
+NAMED = 2  # jobs that a sentence names; of the others it has the number
+
+
+def jobs_of(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[Run | Measurement]:
+    """The trainings and measurements behind some artifacts, each under its first seed."""
+    cells = (cell for artifact in artifacts for cell in artifact.cells)
+    measurements = dict.fromkeys(filter(None, map(catalog.measurement_of, cells)))
+    return [*(run for run, *_ in by_recipe(catalog.runs_of(*artifacts))), *measurements]
+
+
+def name_of(job: Run | Measurement) -> str:
+    """How a sentence names a training or a measurement."""
+    if isinstance(job, Measurement) and job.on:
+        return f"{job.paper}/{job.name} of {job.on.name}"
+    return f"{job.paper}/{job.name}"
+
+
+def partitions_of(catalog: Catalog) -> list[Partition]:
+    """The partitions of the SLURM profile; none at a scale of CPUs, or without their file.
+
+    Raises:
+        VitrailError: the file has a mistake.
+    """
+    file = catalog.root / PARTITIONS
+    return [] if catalog.scale.device == "cpu" or not file.is_file() else read_partitions(file)
+
+
+def without_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[str]:
+    """A sentence for all jobs that ask for the same if no partition has room for them.
+
+    There is none where `partitions_of` finds no partition.
+
+    Raises:
+        VitrailError: the partition file has a mistake.
+    """
+    partitions = partitions_of(catalog)
+    if not partitions:
+        return []
+    found: dict[str, list[str]] = defaultdict(list)
+    for job in jobs_of(catalog, artifacts):
+        asked = catalog.resources(job)
+        if not suitable(partitions, asked):
+            found[_written(asked)].append(name_of(job))
+    most = max(partition.limits.max_gpu for partition in partitions)
+    scale = f"{catalog.scale.name}.yaml"
+    return [
+        f"no partition of {PARTITIONS} has room for {_listed(names)}: {asked} (the largest max_gpu "
+        f"is {most}); correct the limits there, or `resources` in configs/scales/{scale} or "
+        f"configs/papers/<paper>/scales/{scale}"
+        for asked, names in found.items()
+    ]
+
+
+def _written(asked: Resources) -> str:
+    each = [count(asked.gpus, "GPU"), count(asked.threads, "thread"), f"{asked.mem_mb} MB"]
+    nodes = "one node" if asked.nodes == 1 else f"each of {asked.nodes} nodes"
+    return f"{', '.join(each)} on {nodes}"
+
+
+def _listed(names: Sequence[str]) -> str:
+    others = len(names) - NAMED
+    return ", ".join(names[:NAMED]) + (f" and {others} more" if others > 0 else "")
