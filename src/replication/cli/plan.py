@@ -51,6 +51,7 @@ def plan(
 
     catalog = open_catalog(scale, runs, results, data)
     artifacts = artifacts_of(catalog, targets)
+    catalog.require_devices(artifacts)
     name, costs = costs_on(catalog, device)
     extended = catalog.extended()
     runs_of_all = extended.runs_of(*artifacts_of(extended, targets))

@@ -50,3 +50,13 @@ def require_devices(run: Run, asked: Resources, where: str) -> None:
             f"{where} has resources: {{train: {{nodes: {asked.nodes}, gpus: {asked.gpus}}}}}, but "
             f"{error}, counted over all nodes"
         ) from error
+
+
+def more_nodes(run: Run, asked: Resources) -> list[int]:
+    """The numbers of nodes above what a run asks for whose GPUs can share its steps equally."""
+    parts, devices = run.recipe.batch.parts, asked.devices // asked.nodes
+    return [
+        nodes
+        for nodes in range(asked.nodes + 1, parts // devices + 1)
+        if parts % (nodes * devices) == 0
+    ]

@@ -17,6 +17,7 @@ from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, sui
 from replication.config.schema import read_mapping
 from replication.cpu_limits import usable_cores
 from replication.plan.catalog import Catalog
+from replication.plan.resources import more_nodes
 from replication.pricing.room import jobs_of, name_of, partitions_of, without_room
 from replication.pricing.speed import ZERO, Costs, Range, training_images
 from replication.records.specs import Artifact, Measurement, Run, by_recipe
@@ -318,7 +319,7 @@ class Estimate:
             if seconds is None or seconds.high <= limit:
                 continue
             if isinstance(job, Run):
-                remedy = self._more_jobs(math.ceil(seconds.high / limit))
+                remedy = self._more_jobs(job, math.ceil(seconds.high / limit))
             else:
                 remedy = self._more_time(job, math.ceil(seconds.high / 60))
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
@@ -347,15 +348,17 @@ class Estimate:
         scale = f"configs/papers/{measurement.paper}/scales/{self.catalog.scale.name}.yaml"
         return f"give its recipe more time, in {scale}: {line}"
 
-    def _more_jobs(self, jobs: int) -> str:
+    def _more_jobs(self, run: Run, jobs: int) -> str:
         """How to let a training take so many jobs."""
         profile = self.catalog.root / PROFILE / "config.yaml"
         allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
         goes_on = f"it goes on from its checkpoints in up to {jobs} jobs"
         if jobs - 1 <= allowed:
             return f"{goes_on}; the profile's retries: {allowed} are enough"
-        retries = f"--retries {jobs - 1} (the profile has {allowed})"
-        return f"{goes_on}; give Snakemake {retries}, or the training more nodes"
+        retries = f"--retries {jobs - 1}, or set retries: {jobs - 1} in {PROFILE / 'config.yaml'}"
+        told = f"{goes_on}; give Snakemake {retries} (it has {allowed})"
+        nodes = " or ".join(map(str, more_nodes(run, self.catalog.resources(run))))
+        return f"{told}, or give the training {nodes} nodes" if nodes else told
 
 
 def _unit(longest: float) -> tuple[str, int]:

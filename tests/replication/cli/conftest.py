@@ -28,7 +28,7 @@ RECIPES = {
         "data": {"dataset": "imagenet", "image_size": 32},
         "optimizer": {"lr": 1e-3},
         "schedule": {"epochs": 3, "warmup_epochs": 1},
-        "batch": {"size": 64, "micro": 64},
+        "batch": {"size": 64, "micro": 8},
         "precision": "fp16",
         "ema_decay": 0.9,
     },

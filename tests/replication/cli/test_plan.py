@@ -103,6 +103,37 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
 
 
+@pytest.mark.parametrize(
+    ("gpus", "nodes", "offered"), [(2, 1, {2, 4}), (2, 2, {4}), (4, 1, {2}), (8, 1, set())]
+)
+def test_more_nodes_are_offered_to_a_training_whose_steps_they_can_share(
+    vitrail, checkout, gpus, nodes, offered
+):
+    """A step is eight micro-batches; plan accepts the numbers of nodes that it offers."""
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+
+    def planned(nodes):
+        train = {"gpus": gpus, "nodes": nodes, "runtime": 1}
+        runs = {"mixup": {"resources": {"train": train}}}
+        full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+        return vitrail("plan", "tiny_table1", "--scale", "full", "--json")
+
+    done = planned(nodes)
+    (sentence,) = json.loads(done.out)["over_time_limit"]
+    told = re.search(r"the training ([\d or]+) nodes", sentence)
+    assert {*map(int, told[1].split(" or ") if told else [])} == offered
+    accepted = {more for more in range(nodes + 1, 6) if planned(more).code == 0}
+    assert accepted == offered
+
+
+def test_a_number_of_devices_that_snakemake_refuses_is_refused(vitrail, checkout):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text(json.dumps({"runs": {"mixup": {"resources": {"train": {"gpus": 3}}}}}))
+    assert vitrail("plan", "tiny_table1", "--scale", "full").code == 2
+    assert vitrail("plan", "tiny_table2", "--scale", "full").code == 0  # without that training
+
+
 def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, checkout):
     (checkout / PROFILE).mkdir(parents=True)
     full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
