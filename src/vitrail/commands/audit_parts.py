@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import Any, TypeVar, cast
 
 import pandas as pd
 import torch
-from scipy.stats import binomtest
+from scipy.stats import norm
 from timm.data import resolve_model_data_config
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
@@ -59,6 +60,7 @@ TURNS = {
     "mrrr": "270°, mirrored",
 }
 KEPT = "prediction stays"
+FOUR_TURNS = "mean over turns of 0°, 90°, 180° and 270°"
 IDENTITY = {"data": "images or labels", "left_out": "images that cannot be read"}
 """What of an audit's identity is called otherwise in sentences."""
 
@@ -305,7 +307,7 @@ def _turns(audited: Audited, batch_size: int) -> list[Row]:
     shares.append((within, "all of these", views.equal))
     if audited.labelled:
         turned = [index for index, name in enumerate(ELEMENTS) if "m" not in name]
-        shares.append(("top-1", "at a random quarter turn", views.right[turned]))
+        shares.append(("top-1", FOUR_TURNS, views.right[turned]))
     images_seen = len(views.equal)
     return [_share(what, turn, _percent(share), images_seen) for what, turn, share in shares]
 
@@ -351,10 +353,18 @@ def _percent(right: Tensor) -> float:
 
 
 def _share(quantity: str, condition: str, percent: float, images: int) -> Row:
-    """A percentage of images, with Wilson's interval."""
-    interval = binomtest(round(percent * images / 100), images).proportion_ci(method="wilson")
+    """A percentage of images, or a mean of such percentages, with Wilson's interval.
+
+    For a mean over several views of each image the interval is wide enough: of all values between 0
+    and 1 with one mean, zeros and ones vary most.
+    """
+    share, z = percent / 100, norm.ppf(0.975)
+    middle = share + z**2 / (2 * images)
+    half = z * math.sqrt(share * (1 - share) / images + (z / (2 * images)) ** 2)
+    whole = 1 + z**2 / images
+    low, high = max(0.0, (middle - half) / whole), min(1.0, (middle + half) / whole)
     row = _number(quantity, condition, percent, images)
-    return row | {"low": 100 * interval.low, "high": 100 * interval.high, "unit": "%"}
+    return row | {"low": 100 * low, "high": 100 * high, "unit": "%"}
 
 
 def _number(quantity: str, condition: str, value: float, images: int) -> Row:

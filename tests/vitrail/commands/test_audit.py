@@ -10,12 +10,13 @@ import pytest
 import timm
 import torch
 from PIL import Image
+from scipy.stats import binomtest
 from timm.data import create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
 from replication.images.photos import photo_crops
 from vitrail.commands import audit_parts, inputs
-from vitrail.commands.audit_parts import KEPT, PARTS
+from vitrail.commands.audit_parts import FOUR_TURNS, KEPT, PARTS
 from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
 from vitrail.measures.permutable import permutable
@@ -127,7 +128,7 @@ def test_accuracy_is_the_share_of_its_own_labels(audited, vit, photos):
     assert float(top1["value"]) == pytest.approx(100 / 3)
     assert float(top5["value"]) == 100
     assert values(done.rows["Turns and mirrors"], "top-1") == pytest.approx(
-        {"at a random quarter turn": 100 / 3}
+        {FOUR_TURNS: 100 / 3}
     )
     for name in CALIBRATIONS:
         sizes = values(done.rows["Test sizes"], f"top-1: {name}")
@@ -282,11 +283,21 @@ def test_another_failure_is_no_lack_of_memory():
         audit_parts._fitting(measure, 4)
 
 
-def test_a_share_has_wilsons_interval():
-    n, z = 50, 1.959963984540054
-    row = audit_parts._share(KEPT, "", 100.0, n)
-    assert row["low"] == pytest.approx(100 * n / (n + z**2))
-    assert row["high"] == pytest.approx(100)
+@pytest.mark.parametrize(("kept", "images"), [(0, 7), (2, 7), (49, 50), (50, 50)])
+def test_a_share_has_wilsons_interval(kept, images):
+    row = audit_parts._share(KEPT, "", 100 * kept / images, images)
+    wilson = binomtest(kept, images).proportion_ci(method="wilson")
+    assert [row["low"], row["high"]] == pytest.approx([100 * wilson.low, 100 * wilson.high])
+
+
+def test_a_mean_over_views_has_the_interval_of_its_own_value():
+    """7 of 28 views of 7 images: not the interval of 2 of 7 images."""
+    row = audit_parts._share("top-1", FOUR_TURNS, 25.0, 7)
+    wilson = [
+        binomtest(kept, 7).proportion_ci(method="wilson").low * 100 for kept in (1, 2)
+    ]
+    assert wilson[0] < row["low"] < wilson[1]
+    assert row["images"] == 7
 
 
 @pytest.mark.slow
