@@ -27,13 +27,14 @@ HANDFUL = 12  # known words that are listed all
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known word, else what is known.
 
-    The closest is the shortest that begins with `word`, which is then an abbreviation, or else the
-    most similar. Of more than a `HANDFUL` of words those most like `word` are named.
+    The closest begins most like `word`, as far as `word` goes, which may be an abbreviation; of
+    several the shortest. Of more than a `HANDFUL` of words those most like `word` are named.
     """
     known = sorted(known)
-    begun = sorted((name for name in known if word and name.startswith(word)), key=len)
-    if close := begun or difflib.get_close_matches(word, known, n=1):
-        return f"; did you mean '{close[0]}'?"
+    beginnings = sorted({name[: len(word)] for name in known if word})
+    if close := difflib.get_close_matches(word, beginnings, n=1):
+        begun = min((name for name in known if name.startswith(close[0])), key=len)
+        return f"; did you mean '{begun}'?"
     if len(known) <= HANDFUL:
         return f"; known: {', '.join(known)}"
     nearest = difflib.get_close_matches(word, known, n=HANDFUL, cutoff=0)

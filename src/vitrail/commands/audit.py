@@ -137,7 +137,7 @@ def audit(
     )
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
-    seen = Seen(parts.predicted_classes(audited), audited.labelled, chosen == folder.available)
+    seen = Seen(parts.predicted_classes(audited), audited.labelled, folder.available - chosen)
     told = list(answers(found, seen))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [

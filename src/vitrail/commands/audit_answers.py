@@ -43,17 +43,18 @@ class Seen:
     Attributes:
         predicted: the class that the model predicts for each image.
         labelled: whether their labels are known; else a prediction is an image's label.
-        all_taken: whether the folder has no more images.
+        left: how many more images the folder has.
     """
 
     predicted: Sequence[int]
     labelled: bool
-    all_taken: bool
+    left: int
 
-    @property
-    def more(self) -> str:
-        """How to measure more images."""
-        add = "add images to the folder, and " if self.all_taken else ""
+    def more(self, needed: int = 0) -> str:
+        """How to measure more images, or as many as are `needed`."""
+        most = len(self.predicted) + self.left
+        few = self.left == 0 or needed > most
+        add = f"add images to the folder, which has {most}, and " if few else ""
         return f"To measure more, {add}give a larger --images and another --output."
 
 
@@ -63,11 +64,12 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
     if rows := _rows(parts["Circular shifts"]):
         two, worst = [row for row in rows if row["quantity"] == "prediction stays"]
         (change,) = [row for row in rows if "largest difference" in row["quantity"]]
-        exact = worst["value"] == 100 and change["value"] <= ROUNDING
+        lower = min(worst, two, key=lambda row: row["value"])
+        verdict = _verdict(lower, change["value"] <= ROUNDING, seen)
         yield (
-            f"Is it consistent under shifts? {_verdict(two, exact, seen)} {_measured(two)} have "
-            f"the same prediction under two circular shifts, {worst['value']:.4g} % under all of "
-            f"16. {_printed('C-Cons.')}."
+            f"Is it consistent under shifts? {verdict} {_measured(worst)} keep their prediction "
+            f"under all of 16 circular shifts, {two['value']:.4g} %{_interval(two)} have the same "
+            f"prediction under two. {_printed('C-Cons.')} under two."
         )
     if rows := _rows(parts["Standard shifts"]):
         (crops,) = [row for row in rows if row["condition"].startswith("crops")]
@@ -126,11 +128,11 @@ def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
         return f"Yes: more than {CONSISTENT} % of images keep their prediction."
     if kept["high"] < CONSISTENT:
         return f"No: fewer than {CONSISTENT} % of images keep their prediction."
-    images, needed = count(kept["images"], "image"), _images_needed()
-    enough = f" If all do, {needed} images show it." if kept["value"] == 100 else ""
+    needed = _images_needed() if kept["value"] == 100 else 0
+    enough = f" If all do, {needed} images show it." if needed else ""
     return (
-        f"{images} cannot tell whether more than {CONSISTENT} % keep their prediction.{enough} "
-        f"{seen.more}"
+        f"{count(kept['images'], 'image')} cannot tell whether more than {CONSISTENT} % keep their "
+        f"prediction.{enough} {seen.more(needed)}"
     )
 
 
@@ -141,7 +143,7 @@ def _uses_position(share: Row, seen: Seen) -> str:
     if share["high"] is not None and share["high"] <= POSITION:
         return f"No: P-SHAP is not above {POSITION}."
     images = count(share["images"], "image")
-    return f"{images} cannot tell whether P-SHAP is above {POSITION}. {seen.more}"
+    return f"{images} cannot tell whether P-SHAP is above {POSITION}. {seen.more()}"
 
 
 def _images_needed() -> int:

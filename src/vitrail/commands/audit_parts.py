@@ -42,6 +42,7 @@ from vitrail.measures.consistency import (
 )
 from vitrail.measures.loading import eval_loader, evaluation_view
 from vitrail.measures.outputs import device_of, logits_of, out_of_memory
+from vitrail.measures.permutable import permutable
 from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.sweep import PERMUTATIONS
 from vitrail.octic.group import ELEMENTS
@@ -265,7 +266,9 @@ def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
             "--class-map FILE can name"
         )
     found = accuracy(audited.model, audited.batches(batch_size))
-    shares = {"top-1": found.top1, "top-5": found.top5}
+    shares = {"top-1": found.top1}
+    if audited.model.num_classes > 5:  # else every label is among five
+        shares["top-5"] = found.top5
     return [_share(name, "", percent, len(found.right)) for name, percent in shares.items()]
 
 
@@ -313,6 +316,11 @@ def _turns(audited: Audited, batch_size: int) -> list[Row]:
 
 
 def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
+    try:
+        permutable(audited.model)
+    except VitrailError:  # its remedies are those of a library, not of a command
+        kind = type(audited.model).__name__
+        raise VitrailError(f"{kind} has no positions that can be permuted") from None
     result = position_shap(
         audited.model,
         audited.images(),

@@ -21,13 +21,13 @@ from timm.models import clean_state_dict
 from timm.utils.misc import natural_key
 from torch.utils.data import DataLoader, Dataset
 
+import vitrail.models  # noqa: F401
 from vitrail.commands import count, say
-from vitrail.errors import VitrailError, first_line, os_errors
+from vitrail.errors import VitrailError, did_you_mean, first_line, os_errors
 from vitrail.files import sha256
 from vitrail.image_files import UNREAD, is_image, is_turned, read_image, visible_files
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import UNKNOWN, require_classes
-from vitrail.model_names import require_model
 from vitrail.weights_file import OWN, find_weights
 
 MOST_TOLD = 12  # of the labels, to check their order
@@ -253,7 +253,9 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     options: dict[str, Any] = {}
     weights: dict[str, torch.Tensor] = {}
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
-        require_model(name)
+        if not timm.is_model(name):
+            known = did_you_mean(name, timm.list_models())
+            raise VitrailError(f"there is no model '{name}'{known}")
     elif checkpoint is not None:
         raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
     if checkpoint is not None:
@@ -263,6 +265,11 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
             say(f"Weights: {kept_as} of {checkpoint}")
         heads = getattr(timm.get_pretrained_cfg(name), "classifier", None) or "head"
         head = heads if isinstance(heads, str) else heads[0]
+        heads_at = [name for name in weights if name.endswith(f".{head}.weight")]
+        prefix = min(heads_at, key=len, default="").removesuffix(f"{head}.weight")
+        if prefix and all(name.startswith(prefix) for name in weights):  # as Lightning saves them
+            weights = {name.removeprefix(prefix): value for name, value in weights.items()}
+            say(f"Weights: their names are taken without '{prefix}'")
         if f"{head}.weight" not in weights:
             raise VitrailError(
                 f"{checkpoint} has no classifier '{head}.weight', which {name} has, but "

@@ -18,7 +18,7 @@ from vitrail.commands.audit_parts import KEPT
 
 MEASURED = ("Circular shifts", "Standard shifts", "Turns and mirrors", "P-SHAP")
 TWO = "circular, two shifts"
-SEEN = Seen([0, 1] * 6, labelled=True, all_taken=False)
+SEEN = Seen([0, 1] * 6, labelled=True, left=1000)
 
 
 def told(seen=SEEN, **rows):
@@ -41,9 +41,11 @@ def shifts(two, worst, images, change=1.0):
     ("two", "worst", "images", "change", "verdict"),
     [
         (75, 50, 12, 1.0, "No: fewer"),
-        (98, 90, 5000, 1.0, "No: fewer"),  # the interval ends at 98.4 %
-        (99.5, 99, 10_000, 1.0, "Yes: "),  # it begins at 99.3 %
-        (99, 98, 100, 1.0, "100 images cannot tell"),
+        (100, 58 + 1 / 3, 12, 1.0, "No: fewer"),  # two shifts changed nothing, others did
+        (99, 98, 5000, 1.0, "No: fewer"),  # the interval ends at 98.4 %
+        (100, 99.5, 10_000, 1.0, "Yes: "),  # it begins at 99.3 %
+        (100, 99, 100, 1.0, "100 images cannot tell"),
+        (75, 100, 12, 1.0, "No: fewer"),  # the two shifts are not among the 16
         (100, 100, 50, 1.0, "50 images cannot tell"),  # from 92.9 %
         (100, 100, 50, 1e-5, "Yes: "),  # no logit moved
         (100, 98, 50, 1e-5, "50 images cannot tell"),  # another shift changed a prediction
@@ -52,7 +54,8 @@ def shifts(two, worst, images, change=1.0):
 def test_consistent_or_not_is_told_by_the_interval(two, worst, images, change, verdict):
     (answer,) = told(Circular_shifts=shifts(two, worst, images, change))
     assert answer.startswith(f"Is it consistent under shifts? {verdict}")
-    assert f"{two} % of {images} images (95 %: " in answer
+    assert f"{worst:.4g} % of {images} images (95 %: " in answer
+    assert f"{two} % (95 %: " in answer
 
 
 def test_so_many_images_settle_it():
@@ -100,19 +103,27 @@ def test_position_is_used_where_the_interval_says_so(low, high, verdict):
     (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, SEEN)
     assert answer.startswith(f"Does it use position? {verdict}")
     assert "over the 8 of 12 images that are predicted correctly." in answer
-    seen = Seen([0] * 4 + [1] * 4, labelled=False, all_taken=True)
+    seen = Seen([0] * 4 + [1] * 4, labelled=False, left=0)
     (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, seen)
     assert "over 8 images." in answer
 
 
 @pytest.mark.parametrize(
-    ("all_taken", "remedy"),
-    [(True, "add images to the folder, and give a larger --images"), (False, "give a larger --im")],
+    ("left", "kept", "only"),
+    [
+        (0, 100, True),
+        (0, 98, True),
+        (300, 100, True),  # 350 are fewer than are needed
+        (300, 98, False),  # how many are needed is not known
+        (400, 100, False),
+    ],
 )
-def test_more_images_are_asked_of_the_command_or_of_the_folder_too(all_taken, remedy):
-    seen = Seen([0, 1] * 25, labelled=True, all_taken=all_taken)
-    (answer,) = told(seen, Circular_shifts=shifts(100, 100, 50))
-    assert f"To measure more, {remedy}" in answer
+def test_more_images_are_asked_of_the_command_or_of_the_folder_too(left, kept, only):
+    seen = Seen([0, 1] * 25, labelled=True, left=left)
+    (answer,) = told(seen, Circular_shifts=shifts(100, kept, 50))
+    assert "cannot tell" in answer
+    assert (f"add images to the folder, which has {50 + left}," in answer) == only
+    assert "give a larger --images" in answer
 
 
 def test_equal_logits_do_not_hide_a_changed_prediction():
@@ -128,7 +139,7 @@ def test_equal_logits_do_not_hide_a_changed_prediction():
 def test_a_model_that_predicts_one_class_is_told(others, warned):
     predicted = [7] * (100 - others) + [*range(others)]
     assert ((100 - others) / 100 > ONE_CLASS) == warned
-    seen = Seen(predicted, labelled=False, all_taken=True)
+    seen = Seen(predicted, labelled=False, left=0)
     first, *_ = told(seen, Circular_shifts=shifts(100, 100, 100, change=0))
     assert first.startswith("Take care: of 100 images the model predicts one class") == warned
     assert (f"number 7, for {100 - others}." in first) == warned

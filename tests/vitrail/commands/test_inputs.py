@@ -185,10 +185,27 @@ def test_a_checkpoints_moving_average_is_loaded_and_told(tmp_path, capsys):
 
 def test_weights_under_other_names_are_told_by_some_of_them(refusal, tmp_path):
     weights = timm.create_model(MODEL, num_classes=3).state_dict()
-    save_file({f"model.{name}": weights[name] for name in weights}, "prefixed.safetensors")
-    said = refusal("audit", MODEL, "--checkpoint", "prefixed.safetensors")
-    assert "model.blocks." in said
+    others = {f"encoder.{name.replace('head', 'top')}": weights[name] for name in weights}
+    save_file(others, "others.safetensors")
+    said = refusal("audit", MODEL, "--checkpoint", "others.safetensors")
+    assert "encoder.blocks." in said
     assert "torch.save(model.state_dict(), FILE)" in said
+
+
+@pytest.mark.parametrize("prefix", ["model.", "net.backbone."])
+def test_a_prefix_of_all_names_is_left_out_and_told(tmp_path, capsys, prefix):
+    """As Lightning names the weights of a module's model."""
+    own = timm.create_model(MODEL, num_classes=3)
+    content = {"state_dict": {f"{prefix}{name}": x for name, x in own.state_dict().items()}}
+    torch.save(content | {"epoch": 1}, tmp_path / "lightning.ckpt")
+    model = create(MODEL, True, tmp_path / "lightning.ckpt")
+    assert torch.equal(model.head.weight, own.head.weight)
+    assert f"'{prefix}'" in capsys.readouterr().out
+
+
+def test_a_typo_of_a_models_name_is_told_a_name_with_the_same_beginning():
+    with pytest.raises(VitrailError, match="did you mean 'vit_tiny_"):
+        create("vit_tinyy", False)
 
 
 def test_every_name_of_a_format_that_is_read_is_taken_and_others_are_counted(tmp_path):
