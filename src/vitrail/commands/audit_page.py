@@ -86,10 +86,12 @@ def _sizes(axes: Axes, part: Part) -> None:
     if not rows:
         return
     names = list(dict.fromkeys(row["quantity"] for row in rows))
+    pixels = sorted({_pixels(row) for row in rows})
     for index, name in enumerate(names):
         own = [row for row in rows if row["quantity"] == name]
         # Beside each other, so that no interval hides another.
-        places = [float(row["condition"].split()[0]) * (1 + 0.008 * index) for row in own]
+        beside = 0.008 * max(pixels) * (index - (len(names) - 1) / 2)
+        places = [_pixels(row) + beside for row in own]
         values = [row["value"] for row in own]
         look: Any = {"color": colour(index), "marker": MARKERS[index], "capsize": 2}
         axes.errorbar(places, values, _errors(own), label=name.partition(": ")[2], **look)
@@ -97,7 +99,13 @@ def _sizes(axes: Axes, part: Part) -> None:
         axes.legend()
     quantity = names[0].partition(": ")[0]
     label = "top-1, %" if quantity == "top-1" else "images whose prediction stays, %"
-    axes.set(ylim=(0, 103), xlabel="image size, pixels", ylabel=label)
+    where = "image size, pixels" + (" (points beside each other)" if len(names) > 1 else "")
+    axes.set(ylim=(0, 103), xticks=pixels, xlabel=where, ylabel=label)
+
+
+def _pixels(row: Row) -> int:
+    """The image size of a row of test sizes."""
+    return int(row["condition"].split()[0])
 
 
 WHISKERS: Any = {"error_kw": {"elinewidth": 0.8, "capsize": 2, "ecolor": "#404040"}}

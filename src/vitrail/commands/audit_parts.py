@@ -48,7 +48,7 @@ from vitrail.measures.position_shap.sweep import PERMUTATIONS
 from vitrail.octic.group import ELEMENTS
 from vitrail.octic.turns import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
-from vitrail.variance.resolution_accuracy import right_at_size
+from vitrail.variance.resolution_accuracy import CALIBRATIONS, right_at_size
 
 SHIFTS = 16  # among these the worst is sought
 TURNS = {
@@ -338,7 +338,9 @@ def _sizes(audited: Audited, batch_size: int) -> list[Row]:
     rows = []
     for pixels in audited.sizes:
         batches = audited.batches(batch_size, audited.view(pixels))
-        found = right_at_size(audited.model, batches, pixels, audited.image_size)
+        # At the model's own size no table is resized, so all ways are one.
+        ways = list(CALIBRATIONS)[: 1 if pixels == audited.image_size else None]
+        found = right_at_size(audited.model, batches, pixels, audited.image_size, ways)
         for name, judged in found.items():
             quantity = f"{'top-1' if audited.labelled else KEPT}: {name}"
             rows.append(_share(quantity, f"{pixels} px", _percent(judged), len(judged)))
