@@ -267,7 +267,7 @@ def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
         )
     found = accuracy(audited.model, audited.batches(batch_size))
     shares = {"top-1": found.top1}
-    if audited.model.num_classes > 5:  # else every label is among five
+    if cast(Any, audited.model).num_classes > 5:  # else every label is among five
         shares["top-5"] = found.top5
     return [_share(name, "", percent, len(found.right)) for name, percent in shares.items()]
 
