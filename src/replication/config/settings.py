@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, P
 from pydantic.json_schema import SkipJsonSchema
 
 from replication.config.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
-from vitrail.errors import require_known
+from vitrail.errors import VitrailError, require_known
 
 Step = Literal["train", "evaluate", "benchmark"]
 
@@ -156,8 +156,15 @@ class Scale(RunSettings):
 
 
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
-    """Read ``configs/default.yaml`` and lay `overrides` over it."""
+    """Read ``configs/default.yaml`` and lay `overrides` over it.
+
+    Raises VitrailError where `root` is no checkout of Vitrail, or a value is wrong.
+    """
     path = root / "configs" / "default.yaml"
+    if not path.is_file():
+        raise VitrailError(
+            f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
+        )
     return parse(Settings, merge(read_mapping(path), overrides or {}), str(path))
 
 

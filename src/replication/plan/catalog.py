@@ -830,10 +830,6 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
 
     Raises VitrailError where `root` is no checkout of Vitrail, or a file in it is wrong.
     """
-    if not (root / "configs" / "default.yaml").is_file():
-        raise VitrailError(
-            f"{root.absolute()} has no configs/default.yaml; run this from the project's root"
-        )
     return Catalog(root, load_settings(root, overrides))
 
 

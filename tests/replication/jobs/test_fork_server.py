@@ -232,8 +232,8 @@ def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
 @pytest.mark.slow
 def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):
     registry = root / "configs" / "datasets.yaml"
-    arguments = ("fetch", "digits", "--receipt", "receipt.json", "--registry", registry)
-    done = command(*arguments, address=address, cwd=tmp_path)
+    options = ("--data", "data", "--receipt", "receipt.json", "--registry", registry)
+    done = command("fetch", "digits", *options, address=address, cwd=tmp_path)
     assert done.wait() == 0
     assert "1198 training" in done.stdout.read()
     assert (tmp_path / "receipt.json").is_file()
