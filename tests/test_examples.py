@@ -94,7 +94,7 @@ EXAMPLES = {path.stem: path for path in (ROOT / "examples").glob("*.py")}
 
 def test_there_is_an_example_of_each_paper_that_is_published():
     assert EXAMPLES.keys() == CHECKS.keys()
-    assert {path.parent.name for path in PUBLISHED.glob("*/nodes.jsonl")} == PAPERS.keys()
+    assert {path.parent.name for path in PUBLISHED.glob("*/nodes.jsonl.gz")} == PAPERS.keys()
 
 
 @pytest.mark.slow

@@ -183,7 +183,7 @@ def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
     """The files of the records, one for each paper, by their names in the published folder."""
     ordered = [record for _, record in sorted(records.items())]
     return {
-        f"{paper}/{RECORDS}": as_lines(own).encode()
+        f"{paper}/{RECORDS}": as_lines(own)
         for paper in {record.node.paper for record in ordered}
         if (own := [record for record in ordered if record.node.paper == paper])
     }

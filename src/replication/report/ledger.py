@@ -1,14 +1,16 @@
 """Results as the commands read them: the ledger of a scale, its claims, and what is published.
 
-The published folder has the rendered files and, for each paper, ``nodes.jsonl``: the records that
-these files rest on. So every published table can be rendered again where nothing was trained.
+The published folder has the rendered files and, for each paper, ``nodes.jsonl.gz``: the records
+that these files rest on. So every published table can be rendered again where nothing was trained.
 """
 
 from __future__ import annotations
 
+import gzip
 import json
 import shlex
 import tempfile
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -26,7 +28,7 @@ from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.provenance import uncommitted
 
-RECORDS = "nodes.jsonl"
+RECORDS = "nodes.jsonl.gz"
 LOGS = "training_logs.csv"  # the file of a paper's published training logs
 
 
@@ -123,13 +125,14 @@ def read_published(folder: Path) -> dict[Path, Record]:
     """
     records = {}
     for path in sorted(folder.glob(f"*/{RECORDS}")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), start=1):
-            try:
-                content = json.loads(line)
-            except ValueError as error:
-                raise VitrailError(
-                    f"cannot read {path}, line {number} ({error}); restore it with git checkout"
-                ) from None
+        try:
+            lines = gzip.decompress(path.read_bytes()).splitlines()
+            contents = [json.loads(line) for line in lines]
+        except (OSError, EOFError, zlib.error, ValueError) as error:
+            raise VitrailError(
+                f"cannot read {path} ({error}); restore it with git checkout"
+            ) from None
+        for number, content in enumerate(contents, start=1):
             remedy = (
                 "restore it with git checkout, or where another version of the program wrote it, "
                 f"publish again: vitrail publish --scale {path.parents[1].name} --prune"
@@ -146,10 +149,10 @@ def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact
     return next((artifact for artifact in made if artifact.target == planned.target), planned)
 
 
-def as_lines(records: Iterable[Record]) -> str:
-    """Write records as `read_published` reads them, a line each."""
+def as_lines(records: Iterable[Record]) -> bytes:
+    """Write records as `read_published` reads them: a line of JSON each, compressed by gzip."""
     lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
-    return "".join(f"{line}\n" for line in lines)
+    return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
 
 
 def changed_since_commit(folder: Path) -> Iterator[str]:

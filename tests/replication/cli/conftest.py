@@ -281,7 +281,7 @@ def publish(make):
             for file in catalog.files(artifact)
         }
         records = ledger_of(catalog).behind(catalog.rendering(artifact))
-        files[f"tiny/{RECORDS}"] = as_lines(records.values()).encode()
+        files[f"tiny/{RECORDS}"] = as_lines(records.values())
         replace_folder(published_folder(catalog), files, records, catalog, prune=False)
         return catalog
 

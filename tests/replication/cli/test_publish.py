@@ -1,5 +1,6 @@
 """Only what hangs on its measurements, weights and code, at clean commits, is published."""
 
+import gzip
 import json
 import shlex
 import shutil
@@ -10,6 +11,7 @@ import pytest
 
 from replication.publishing import publish as command
 from replication.records.records import digest_once
+from replication.report.ledger import RECORDS
 from vitrail import provenance
 from vitrail.files import sha256
 
@@ -55,8 +57,15 @@ def refusal(done):
 
 def records_of(published):
     """The published records of the tiny paper, as plain data."""
-    lines = (published / "tiny" / "nodes.jsonl").read_text().splitlines()
-    return [json.loads(line) for line in lines]
+    with gzip.open(published / "tiny" / RECORDS) as lines:
+        return [json.loads(line) for line in lines]
+
+
+def write_records(published, records):
+    """Put these records, as plain data, in place of the published ones of the tiny paper."""
+    lines = (json.dumps(record, separators=(",", ":")) + "\n" for record in records)
+    with gzip.open(published / "tiny" / RECORDS, "wt") as file:
+        file.writelines(lines)
 
 
 def files_of(folder):
@@ -81,7 +90,7 @@ def test_results_of_a_clean_commit_are_copied_with_a_report_and_their_records(
         "effects.svg",
         "models.csv",
         "report.md",
-        "tiny/nodes.jsonl",
+        f"tiny/{RECORDS}",
         "tiny/table1.csv",
         "tiny/table1.md",
     ]
@@ -155,9 +164,10 @@ def test_a_result_that_was_published_and_lost_its_record_is_refused(
     publish()
     for file in both.files(both.artifact("tiny", "table2")):
         file.unlink()
-    path = published / "tiny" / "nodes.jsonl"
-    kept = [line for line in path.read_text().splitlines() if '"name":"table2"' not in line]
-    path.write_text("".join(line + "\n" for line in kept))
+    records = records_of(published)
+    kept = [own for own in records if own["node"].get("artifact", {}).get("name") != "table2"]
+    assert len(kept) < len(records)
+    write_records(published, kept)
     commit()
     assert "table2" in refusal(publish())
     assert publish("--prune").code == 0
@@ -263,14 +273,13 @@ def test_a_published_record_that_was_edited_is_not_published_again(
     made, publish, published, commit
 ):
     publish()
-    path = published / "tiny" / "nodes.jsonl"
-    before = path.read_text()
-    path.write_text(before.replace("81.0", "99.9"))
+    before = json.dumps(records_of(published))
+    write_records(published, json.loads(before.replace("81.0", "99.9")))
     commit()
     assert "is not what the published records give" in refusal(publish())
-    path.write_text(before.replace('"seed":4002', '"seed":7'))
+    write_records(published, json.loads(before.replace('"seed": 4002', '"seed": 7')))
     commit()
-    assert "nodes.jsonl, line" in refusal(publish())
+    assert f"{RECORDS}, line" in refusal(publish())
     assert publish("--prune").code == 0
 
 
@@ -536,8 +545,7 @@ def measured_by_other_code(alone, published, commit):
     for record in records:
         if record["node"]["kind"] == "measurement":
             record["code"] = "0" * 16
-    lines = (json.dumps(record, separators=(",", ":")) + "\n" for record in records)
-    (published / "tiny" / "nodes.jsonl").write_text("".join(lines))
+    write_records(published, records)
     commit()
 
 

@@ -192,7 +192,7 @@ def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publis
     told = asked("tiny_table1", "Plain", "Top-1", scale="laptop")
     assert (told["origin"], told["measured"]) == ("published", None)
     assert told["published"] == here["published"]
-    assert told["records"] == str(published_folder(catalog) / "tiny" / "nodes.jsonl")
+    assert told["records"] == str(published_folder(catalog) / "tiny" / RECORDS)
     assert " ".join(own["sha256"] for own in told["measurements"]) == digest
     for part in ("measurements", "trainings", "claims"):
         assert told[part] == here[part]
@@ -201,11 +201,11 @@ def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publis
 def test_a_damaged_publication_is_told_and_hides_nothing_of_here(vitrail, publish):
     catalog = publish()
     path = published_folder(catalog) / "tiny" / RECORDS
-    path.write_text(path.read_text() + "{")
+    path.write_bytes(path.read_bytes() + b"{")
     done = vitrail(*CELL, "--scale", "laptop")
     assert done.code == 0
     assert "measured     81.0" in done.out
-    assert f"cannot read {path}, line" in " ".join(done.out.split())
+    assert f"cannot read {path} (" in " ".join(done.out.split())
 
 
 def test_what_was_published_is_told_where_it_is_planned_otherwise_by_now(asked, publish, checkout):
@@ -229,7 +229,7 @@ def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
     own = catalog.paper("tiny").measurement("accuracy", "plain").path
     older = {**records[own].outcome, "code": "0" * 16}
     records[own] = dataclasses.replace(records[own], outcome=older)
-    path.write_text(as_lines(records.values()))
+    path.write_bytes(as_lines(records.values()))
     shutil.rmtree(checkout / "runs")
     shown = vitrail(*CELL, "--scale", "laptop").out
     assert "0" * 16 in shown

@@ -44,7 +44,7 @@ def publish(catalog, run, train):
         train(*told)
         folder = published_folder(catalog()) / run.paper
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / RECORDS).write_text(as_lines([read_record(run.record)]))
+        (folder / RECORDS).write_bytes(as_lines([read_record(run.record)]))
         run.record.unlink()
 
     return leave
