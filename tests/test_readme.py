@@ -207,6 +207,7 @@ def test_the_recipes_run_with_torch_and_timm_alone(root, tmp_path, monkeypatch):
     run(HUGGING_FACE + checked(snippets(root), RECIPES), tmp_path)
 
 
+@pytest.mark.slow
 def test_the_other_snippets_of_methods_run_with_torch_and_timm_alone(root, tmp_path):
     run(checked(snippets(root), CHECKS), tmp_path)
     run(checked(snippets(root, "docs/extensions.md"), OF_EXTENSIONS), tmp_path)
@@ -347,6 +348,7 @@ def test_the_page_of_the_first_table_shows_a_table_that_is_published(root):
     assert (root / table).read_text().count(start) == 1
 
 
+@pytest.mark.slow
 def test_the_page_of_the_first_table_shows_what_vitrail_why_prints(root, vitrail):
     text = (root / "docs" / "start.md").read_text()
     questions = re.findall(r"^    (vitrail why .+)$", text, re.M)

@@ -71,6 +71,7 @@ def clusters(draw):
     }
 
 
+@pytest.mark.slow
 @settings(
     max_examples=SCHEDULES,
     deadline=None,

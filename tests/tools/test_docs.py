@@ -20,6 +20,7 @@ COMMITTED = [
 ]
 
 
+@pytest.mark.slow
 def test_the_page_of_targets_is_what_registry_code_and_scales_say():
     assert (ROOT / PAGE).read_text() == targets_page(CATALOG), "run python -m tools.docs"
 
@@ -29,6 +30,7 @@ def test_a_page_of_measured_rows_is_what_they_say(module):
     assert (ROOT / module.PAGE).read_text() == module.page(ROOT), "run python -m tools.docs"
 
 
+@pytest.mark.slow
 def test_the_page_of_targets_has_every_table_and_figure_of_every_scale():
     page = (ROOT / PAGE).read_text()
     for scale in known_scales(ROOT):

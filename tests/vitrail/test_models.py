@@ -54,6 +54,7 @@ def test_a_search_for_a_models_name_finds_the_file_that_registers_it(name, modul
     assert re.search(rf"^(def {name}\(|{name} = )", source, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_of_a_name_that_timm_has_too_ours_is_made_and_timm_warns():
     program = """
 import sys, types, warnings

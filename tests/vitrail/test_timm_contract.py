@@ -454,6 +454,7 @@ def timms():
     return [name for name in names if not name.endswith("_cls")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", timms())
 def test_every_swin_and_mvitv2_of_timms_is_registered_adaptive(name):
     """At its full size, without memory; its weights are timm's."""

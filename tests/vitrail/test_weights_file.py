@@ -82,6 +82,7 @@ for file in map(Path, sys.argv[1:]):
     assert not (tmp_path / "made").exists()
 
 
+@pytest.mark.slow
 def test_an_import_of_the_library_leaves_torch_load_to_its_user(tmp_path):
     torch.save({"epoch": 3, "args": argparse.Namespace(lr=0.1)}, tmp_path / "mine.pth")
     code = """

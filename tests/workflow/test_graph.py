@@ -21,6 +21,8 @@ from replication.records.specs import Artifact
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
+pytestmark = pytest.mark.slow
+
 LAPTOP = ("--config", "scale=laptop")
 FETCHED = f"runs/data-{short_hash('data')}"
 HOSTILE = "a b\"$(touch x)`touch x`'ü"  # as a folder's name, in which a shell sees commands
@@ -48,7 +50,6 @@ def made(make_checkout):
     return checkout
 
 
-@pytest.mark.slow
 def test_the_picture_of_the_graph_names_all_its_rules():
     text = "".join(path.read_text() for path in (ROOT / "workflow" / "rules").glob("*.smk"))
     rules = {*re.findall(r"^rule (\w+):", text, re.MULTILINE), *Artifact.SUFFIXES}
@@ -79,7 +80,6 @@ def test_a_dry_run_changes_no_file(make_checkout, asked):
     assert files_in(checkout.path) == before
 
 
-@pytest.mark.slow
 def test_a_dry_run_leaves_the_nodes_of_what_was_made_as_they_are(made):
     before = files_in(made.path / "runs")
     with made.changed(PAPER / "recipes.yaml", faster):
@@ -87,7 +87,6 @@ def test_a_dry_run_leaves_the_nodes_of_what_was_made_as_they_are(made):
     assert files_in(made.path / "runs") == before
 
 
-@pytest.mark.slow
 def test_without_hooks_no_job_starts(made):
     """A hook writes the nodes that jobs read."""
     done = made.snakemake("template_table1", "--no-hooks", "--forceall", *LAPTOP)
@@ -112,18 +111,15 @@ def test_a_fifth_paper_is_three_folders(made):
     assert (made.path / "results/laptop/template/table1.md").read_text().count("Narrow") == 1
 
 
-@pytest.mark.slow
 def test_without_git_one_is_told_that_nothing_can_be_published(made):
     assert "git does not tell the commit" in made.said
 
 
-@pytest.mark.slow
 def test_beside_the_other_papers_it_is_planned_and_no_file_of_theirs_is_touched(checkout):
     planned = checkout.planned("template_table1", *LAPTOP)
     assert (planned["train"], planned["evaluate"], planned["table"]) == (2, 2, 1)
 
 
-@pytest.mark.slow
 def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout):
     """Both lie in its package: the table is trained and made, and its price is known.
 
@@ -151,7 +147,6 @@ def test_a_fifth_paper_brings_its_own_training_and_its_own_measure(make_checkout
     assert not any(name.startswith("model.") for name in load_file(checkpoints))
 
 
-@pytest.mark.slow
 def test_a_fifth_paper_leaves_documents_and_schemas_as_they_are(checkout):
     """The tests that compare them with the papers pass; what the README types is not run again."""
     alike = "not snippet and not configuration and not teacher and not picture"
@@ -167,7 +162,6 @@ def test_a_fifth_paper_leaves_documents_and_schemas_as_they_are(checkout):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.slow
 def test_a_download_that_fails_fails_its_step(checkout):
     """Also though its words go through a pipe, to the terminal and to the log."""
     path = checkout.path / "configs" / "datasets.yaml"
@@ -179,7 +173,6 @@ def test_a_download_that_fails_fails_its_step(checkout):
     assert "completed successfully" not in done.stderr
 
 
-@pytest.mark.slow
 def test_nothing_is_written_into_the_folder_of_the_data_for_a_bundled_dataset(checkout):
     root = "Makefile/data"  # below a file nobody can write
     receipt = f"runs/data-{short_hash(root)}/digits.json"
@@ -188,13 +181,11 @@ def test_nothing_is_written_into_the_folder_of_the_data_for_a_bundled_dataset(ch
     assert (checkout.path / receipt).is_file()
 
 
-@pytest.mark.slow
 def test_datasets_made_of_the_same_files_are_not_fetched_at_once(checkout):
     planned = checkout.planned(f"{FETCHED}/cifar10-position.json", "--config", "scale=full")
     assert planned == {"fetch_dataset": 2, "total": 2}
 
 
-@pytest.mark.slow
 def test_a_run_folder_says_what_it_is(made):
     folders = list((made.path / "runs" / "template").glob("wide-*/seed*"))
     assert len(folders) == 1
@@ -205,7 +196,6 @@ def test_a_run_folder_says_what_it_is(made):
     }
 
 
-@pytest.mark.slow
 def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(made):
     """What Snakemake starts for each is small, and measured by it; a short one not at all."""
     logs = list((made.path / "runs" / "template").glob("*/logs/trained-seed*.tsv"))
@@ -214,7 +204,6 @@ def test_jobs_on_this_machine_are_forked_from_a_process_that_has_imported_torch(
     assert all(megabytes == "NA" or float(megabytes) < 100 for megabytes in taken)
 
 
-@pytest.mark.slow
 def test_each_step_is_a_line_and_the_last_one_says_where_the_result_is(made):
     logged = ("--logger", "vitrail")
     done = made.snakemake("template_table1", *logged, *LAPTOP, "results_root=elsewhere")
@@ -232,7 +221,6 @@ def faster(text):
     return as_yaml(recipes)
 
 
-@pytest.mark.slow
 def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
     with made.changed(PAPER / "recipes.yaml", faster):
         planned = made.planned("template_table1", *LAPTOP)
@@ -241,7 +229,6 @@ def test_a_changed_learning_rate_reruns_that_run_and_its_artifacts_only(made):
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_changed_caption_renders_again_and_trains_nothing(made):
     with made.changed(
         PAPER / "artifacts.yaml", lambda text: text.replace("A wider network", "The wider network")
@@ -250,7 +237,6 @@ def test_a_changed_caption_renders_again_and_trains_nothing(made):
     assert planned == {"table": 1, "template_table1": 1, "total": 2}
 
 
-@pytest.mark.slow
 def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made):
     with made.changed(MODELS, lambda text: text + "CHANGED = True\n"):
         planned = made.planned("template_table1", *LAPTOP)
@@ -259,7 +245,6 @@ def test_changed_code_of_what_is_measured_measures_again_and_trains_nothing(made
     }  # fmt: skip
 
 
-@pytest.mark.slow
 def test_what_is_made_is_not_made_again_for_a_comment(made):
     with made.changed(MODELS, lambda text: text + "# a comment\n"):
         planned = made.planned("template_table1", *LAPTOP)
@@ -298,7 +283,6 @@ def tuned(make_checkout):
     return checkout
 
 
-@pytest.mark.slow
 def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
     assert (tuned.planned_first["train"], tuned.planned_first["evaluate"]) == (9, 9)
     assert tuned.planned("template_table1", *AT_LAPTOP) == {}
@@ -311,14 +295,12 @@ def test_recipes_that_come_out_equal_are_trained_and_measured_once(tuned):
     assert wide["recipe_hash"] != kept["recipe_hash"]
 
 
-@pytest.mark.slow
 def test_a_command_in_the_name_of_a_folder_is_not_run(tuned):
     for name in ("runs", "results"):
         assert any((tuned.path / HOSTILE / name).iterdir())
     assert not list(tuned.path.rglob("x"))
 
 
-@pytest.mark.slow
 def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
     runs = tuned.path / HOSTILE / "runs" / "template"
     (wide,), (kept,), (trained,) = (runs.glob(f"{name}-*") for name in ("wide", "kept", "tuned"))
@@ -333,14 +315,12 @@ def test_a_fine_tuning_starts_from_its_sources_weights_seed_by_seed(tuned):
         assert not any(torch.equal(further[name], value) for name, value in source.items())
 
 
-@pytest.mark.slow
 def test_a_changed_source_trains_its_fine_tunings_anew(tuned):
     with tuned.changed(PAPER / "recipes.yaml", lambda text: text.replace("epochs: 2", "epochs: 3")):
         planned = tuned.planned("template_table1", *AT_LAPTOP)
     assert (planned["train"], planned["evaluate"]) == (9, 9)  # of three seeds each
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -362,7 +342,6 @@ def test_a_users_mistake_is_one_sentence_and_status_two(checkout, arguments, sen
     assert len([line for line in done.stderr.splitlines() if line.startswith("vitrail:")]) == 1
 
 
-@pytest.mark.slow
 def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
     with checkout.changed(PAPER / "claims.yaml", lambda text: text.replace("above", "abov")):
         done = checkout.snakemake("-n", "all")
@@ -371,7 +350,6 @@ def test_a_wrong_word_in_a_claim_is_told_before_any_job_starts(checkout):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_run_on_gpus_is_refused_before_any_job_starts_where_there_is_none(made, monkeypatch):
     """Also before data are fetched; what computes nothing is made."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
@@ -387,7 +365,6 @@ def test_a_run_on_gpus_is_refused_before_any_job_starts_where_there_is_none(made
     assert (made.path / receipt).is_file()
 
 
-@pytest.mark.slow
 def test_where_a_table_is_is_told_only_if_it_was_made(made):
     options = ("--config", "scale=laptop", "results_root=until", "runs_root=until/runs")
     part = made.snakemake("template_table1", "--until", "benchmark", *options)
@@ -397,7 +374,6 @@ def test_where_a_table_is_is_told_only_if_it_was_made(made):
     assert "template_table1 is in until/laptop/template/table1.md" in whole.stderr
 
 
-@pytest.mark.slow
 def test_a_copy_that_has_lost_its_links_is_told_how_to_make_them_again(make_checkout):
     checkout = make_checkout()
     for name in ("profiles", "slurm"):
@@ -428,7 +404,6 @@ esac
 """
 
 
-@pytest.mark.slow
 def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_path, monkeypatch):
     """Snakemake drops the caller's PYTHONPATH there; the environment has the locks' packages."""
     checkout = make_checkout()
@@ -445,7 +420,6 @@ def test_the_project_is_imported_in_an_environment_of_conda(make_checkout, tmp_p
     assert (tmp_path / "searched").read_text() == f"{checkout.path / 'src'}\n"
 
 
-@pytest.mark.slow
 def test_missing_data_is_told_before_any_job_starts(checkout):
     def on_cpus(text):
         return text.replace("device: cuda", "device: cpu")
@@ -459,7 +433,6 @@ def test_missing_data_is_told_before_any_job_starts(checkout):
     assert not list((checkout.path / "runs").glob("variance/*/trained*"))
 
 
-@pytest.mark.slow
 def test_runs_that_cannot_be_written_are_one_sentence_and_status_two(made):
     (made.path / "taken").write_text("")
     done = made.snakemake("template_table1", "--config", "scale=laptop", "runs_root=taken")
@@ -468,7 +441,6 @@ def test_runs_that_cannot_be_written_are_one_sentence_and_status_two(made):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.slow
 def test_a_failed_job_leaves_its_log_and_it_is_shown(made):
     measurement = next((made.path / "runs" / "template").glob("wide-*/measurements/*.json"))
     target = str(measurement.relative_to(made.path))
@@ -491,7 +463,6 @@ except SystemExit as done:
 """
 
 
-@pytest.mark.slow
 def test_planning_everything_imports_no_torch_no_timm_no_mmsegmentation_and_needs_no_data(checkout):
     done = subprocess.run(
         [sys.executable, "-c", IMPORTED],
@@ -508,7 +479,6 @@ def test_planning_everything_imports_no_torch_no_timm_no_mmsegmentation_and_need
     assert planned["total"] > 50
 
 
-@pytest.mark.slow
 def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     """What a cluster's job runs reads its node, and no catalogue."""
     (path,) = (made.path / "runs/template").glob("wide-*/nodes/laptop/trained-seed*.json")
@@ -521,7 +491,6 @@ def test_a_planned_job_goes_on_after_the_yaml_has_changed(made):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
     """The snakemake within it sees one rule, and reads the nodes of inputs that this makes."""
     runs = tuned.path / HOSTILE / "runs" / "template"
@@ -542,7 +511,6 @@ def test_a_job_on_a_cluster_finds_the_nodes_of_what_was_made_before(tuned):
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_trainings_are_repeated_for_changed_code_only_if_asked(made):
     retrain = ("--config", "scale=laptop", "retrain=changed")
     assert made.planned("template_table1", *retrain) == {}
@@ -556,7 +524,6 @@ def test_trainings_are_repeated_for_changed_code_only_if_asked(made):
     assert again.returncode == 0, again.stderr
 
 
-@pytest.mark.slow
 def test_every_target_is_listed_with_its_caption(checkout):
     done = checkout.snakemake("--list-target-rules")
     listing = " ".join((done.stdout + done.stderr).split())
@@ -564,7 +531,6 @@ def test_every_target_is_listed_with_its_caption(checkout):
     assert "variance_table5" in listing
 
 
-@pytest.mark.slow
 def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
     (made.path / "taken").write_text("")
     done = made.snakemake("template_table1", *LAPTOP, "results_root=taken")
@@ -572,7 +538,6 @@ def test_a_results_folder_that_is_a_file_is_told_and_nothing_is_lost(made):
     assert made.planned("template_table1", *LAPTOP) == {}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("broken", ["weights", "measurement"])
 def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broken):
     (weights,) = (made.path / "runs/template").glob("wide-*/seed*/weights.safetensors")
@@ -602,7 +567,6 @@ def test_the_printed_remedy_followed_to_the_letter_mends_the_results(made, broke
     assert "--forcerun" not in status()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(bool(torch.version.cuda or torch.version.hip), reason="torch can use GPUs")
 def test_torch_for_cpus_is_refused_before_the_first_job_where_jobs_need_gpus(checkout):
     done = checkout.snakemake(

@@ -67,6 +67,7 @@ def test_the_slurm_profile_selects_full_scale(full):
     assert table.output.startswith("results/full/variance/table5.json")
 
 
+@pytest.mark.slow
 def test_the_scale_of_the_command_line_wins(checkout):
     jobs = dry_run(checkout, "variance_table5", *SLURM, "--config", "scale=laptop")
     (table,) = of_rule(jobs, "table")

@@ -122,6 +122,7 @@ def of_seeds(chosen):
     return change
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seeds", [3, 1])
 def test_a_repetition_under_other_seeds_is_verified(root, rewritten, seeds):
     """Of six published seeds of each model that has as many, the first ones against others."""

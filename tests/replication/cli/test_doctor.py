@@ -159,6 +159,7 @@ def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     assert (done.code, f"{PARTITIONS}:2: 'partitions.gpu.max_runtime'" in done.out) == (1, True)
 
 
+@pytest.mark.slow
 def test_jobs_that_fit_into_no_partition_are_missing_one(papers, vitrail):
     file = papers / PARTITIONS
     file.parent.mkdir(parents=True)

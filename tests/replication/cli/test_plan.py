@@ -190,6 +190,7 @@ def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
     assert said not in vitrail("plan", "tiny_table1", "--scale", "small", "--device", "a100").out
 
 
+@pytest.mark.slow
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(
     vitrail, checkout
 ):

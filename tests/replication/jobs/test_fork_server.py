@@ -20,6 +20,8 @@ from replication.records.records import read_record
 from replication.records.specs import Measurement, Run
 from vitrail.files import Locked, lock
 
+pytestmark = pytest.mark.slow
+
 ONE_THREAD = dict.fromkeys(fork_server.THREADS, "1")
 RECIPE = ClassificationRecipe.model_validate(
     {
@@ -111,13 +113,11 @@ def interrupted(tmp_path_factory, registry, address):
     return folder / "tiny"
 
 
-@pytest.mark.slow
 def test_a_signal_reaches_the_training_which_saves_and_is_resumed(interrupted):
     facts = read_record(interrupted / "trained-seed0.json").outcome["facts"]
     assert (facts["attempts"], facts["steps_repeated"]) == (2, 0)
 
 
-@pytest.mark.slow
 def test_a_training_has_the_bits_of_one_without_a_server(interrupted, by_itself):
     ours, theirs = (run / "seed0" / "weights.safetensors" for run in (interrupted, by_itself))
     assert ours.read_bytes() == theirs.read_bytes()
@@ -229,7 +229,6 @@ def test_an_error_is_one_sentence_and_status_two(address, tmp_path):
     assert sentence.startswith("vitrail: missing.json is no node")
 
 
-@pytest.mark.slow
 def test_a_command_has_the_folder_and_the_standard_output_of_its_caller(address, tmp_path, root):
     registry = root / "configs" / "datasets.yaml"
     options = ("--data", "data", "--receipt", "receipt.json", "--registry", registry)
@@ -257,7 +256,6 @@ def is_locked(path):
         return True
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "environment", [{"OMP_NUM_THREADS": "2"}, {"RANK": "0"}, {fork_server.ADDRESS: "/gone"}]
 )

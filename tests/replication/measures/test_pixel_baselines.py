@@ -128,6 +128,7 @@ def test_of_the_tuning_part_only_held_out_training_images_are_judged(registry, t
     assert found == pytest.approx(percent, abs=0.9)  # of 8 bits a pixel; 2 of 240 images
 
 
+@pytest.mark.slow
 def test_images_with_masks_are_judged_by_pixel(registry, tmp_path):
     info = registry["patchwork"]
     context = Context("cpu", tmp_path, 100, datasets=(info,))

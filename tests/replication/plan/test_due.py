@@ -427,6 +427,7 @@ LOOKING = {
 """Measures that look at images through the library's views; mmseg's views are its own."""
 
 
+@pytest.mark.slow
 def test_the_views_of_images_concern_whatever_looks_at_images(after, catalog):
     changed = after("src/replication/images/transforms.py", "margin=margin,", "margin=0,")
     due = of_measurements(
@@ -454,6 +455,7 @@ def test_a_datasets_entry_concerns_what_is_trained_or_measured_on_it(after, cata
     assert changed == Changed(due, records, NOTHING, NOTHING, REPORT)
 
 
+@pytest.mark.slow
 def test_the_entry_of_a_dataset_that_is_searched_on_concerns_the_search_and_the_claims(
     after, catalog
 ):

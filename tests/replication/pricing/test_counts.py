@@ -78,6 +78,7 @@ def test_flops_and_parameters_of_vit_small_are_those_of_its_closed_form():
     assert cost.parameters == 22_050_664
 
 
+@pytest.mark.slow
 def test_the_file_has_every_model_that_a_plan_of_the_papers_prices_and_no_other(root):
     """A paper without published results may leave its models to be counted when they are priced."""
     published = {folder.name for folder in (root / "results" / "published").glob("*/*/")}
@@ -91,6 +92,7 @@ def test_the_file_has_every_model_that_a_plan_of_the_papers_prices_and_no_other(
     assert {key for key, paper in keys.items() if paper in published} <= known
 
 
+@pytest.mark.slow
 def test_its_counts_are_those_of_todays_code(root):
     """One recipe of each registered model at full scale is counted again."""
     written = read_counted(root)

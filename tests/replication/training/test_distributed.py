@@ -15,6 +15,8 @@ from replication.training.distributed import Team
 from replication.training.run_folder import read_finished
 from vitrail.errors import VitrailError
 
+pytestmark = pytest.mark.slow
+
 SCRIPT = """
 import json, sys
 from pathlib import Path
@@ -103,7 +105,6 @@ def facts(folder: Path, rank: int) -> dict:
     return json.loads((folder / f"facts{rank}.json").read_text())
 
 
-@pytest.mark.slow
 def test_two_processes_train_what_one_with_accumulation_trains(two, make_recipe, run):
     one = run(make_recipe(SOBER), "one", options=TrainingOptions(validate_every=1))
     mine, theirs = (load_file(path / "weights.safetensors") for path in (one, two / "two"))

@@ -209,6 +209,7 @@ def test_another_audit_is_not_gone_on_with(audited, vit, change, options):
     assert "an audit of other weights" in audited("--size", 48).err
 
 
+@pytest.mark.slow
 def test_a_damaged_part_is_one_sentence(audited, vit, tmp_path):
     assert audited("--size", 48).code == 0
     (tmp_path / "out" / "p-shap.json").write_text('{"rows": [')
@@ -406,6 +407,7 @@ def test_the_folder_is_named_after_the_model(vitrail, photos, tmp_path):
     assert (tmp_path / "audit-test_vit.r160_in1k" / "audit.csv").is_file()
 
 
+@pytest.mark.slow
 def test_an_audit_goes_on_with_the_images_of_the_folder_that_it_is_given(
     audited, vit, photos, tmp_path
 ):

@@ -60,6 +60,7 @@ def test_a_compiled_block_is_the_plain_one(blocks, kind):
         torch.testing.assert_close(compiled(fast)(x), plain(x), rtol=0, atol=1e-12)
 
 
+@pytest.mark.slow
 @kinds
 def test_in_training_outputs_and_gradients_are_those_of_the_plain_one(blocks, kind):
     plain, fast = (block.train() for block in blocks(kind))
@@ -109,6 +110,7 @@ def test_irreps_are_views_of_the_planes():
         assert torch.equal(irreps.pairs[:, :, row].flatten(2), columns)
 
 
+@pytest.mark.slow
 def test_a_compiler_makes_one_kernel_of_the_activation():
     """It reads eight planes, activates eight times and writes; nothing else is stored."""
     layer, x = FastGELU(), torch.randn(8, 2, 5, 64)

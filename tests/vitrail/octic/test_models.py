@@ -180,6 +180,7 @@ def test_a_model_compiles_to_one_graph(micro):
         torch.testing.assert_close(compiled(x), micro(x))
 
 
+@pytest.mark.slow
 @with_families
 def test_an_exported_model_takes_any_batch_and_so_does_its_onnx(family, micro, tmp_path):
     """It has operators of PyTorch's only. The blocks of H8 and H2 are those of D8, D2 and ViT."""

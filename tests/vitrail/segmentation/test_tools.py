@@ -107,6 +107,7 @@ def test_what_it_trained_is_tested(trained, options, capsys):
     assert labels == {(172, 128)}
 
 
+@pytest.mark.slow
 def test_what_it_trained_is_published_without_its_optimizer(trained, tmp_path):
     saved = trained / "work" / f"iter_{STEPS}.pth"
     run_tool("misc/publish_model", [str(saved), str(tmp_path / "mine.pth")])
@@ -171,6 +172,7 @@ init_model(*sys.argv[1:], device="cpu")
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_photos_are_segmented_from_the_command_line(run, photo, tmp_path):
     files = [str(run / "config.py"), str(run / "mmseg.pth"), str(photo)]
     run_tool("infer", [*files, "--out", str(tmp_path), "--device", "cpu"])

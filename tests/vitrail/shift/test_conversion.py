@@ -265,6 +265,7 @@ def test_shifted_images_have_the_same_bits(plain, selection):
     assert invariance_error(model, images, shifts=1) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MODELS)
 def test_an_exported_model_gives_the_same_logits_to_shifted_images_of_any_number(name, tmp_path):
     """As a program of PyTorch's and of ONNX's."""

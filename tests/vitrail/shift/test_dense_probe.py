@@ -101,6 +101,7 @@ def measured():
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1])
 def test_tokens_with_their_places_are_nearly_as_good_as_swins(level):
     swin, placed, _, _ = measured()[level].mean(dim=0)
