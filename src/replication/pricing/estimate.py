@@ -231,13 +231,16 @@ class Estimate:
         )
         table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
         low, high = costs.device.sustained
-        say(
-            'Column "from": measured, by trainings of the recipe on such a device; the paper, by '
-            "the hours that it prints, over the ratio of the devices' peaks; FLOPs, by those of an "
-            "image, at "
-            f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s ({costs.device.source}).",
-            "",
-        )
+        meaning = {
+            "measured": "the median of trainings of this recipe on such a device",
+            "the paper": "the hours that the paper prints for an A100, scaled by the peaks of both "
+            "GPUs",
+            "FLOPs": f"{low / 1e12:.3g} to {high / 1e12:.3g} TFLOP/s, divided by the training "
+            f"FLOPs of an image ({costs.device.source})",
+        }
+        used = {source for _, source in (costs.speed(run) for run in trained)}
+        told = (f'"{source}": {text}.' for source, text in meaning.items() if source in used)
+        say("Where images/s come from:", *told, "")
 
     def _time_of_a_training(self, run: Run) -> Range:
         """Seconds of all devices of a run together for its training."""
