@@ -22,48 +22,47 @@ ABOUT = """\
 # Measured on one GPU
 
 One run of `make gpu-check` ([how](cluster.md#one-large-gpu-for-eight-minutes)) on one {device}, on
-{date}: commit {commit}, torch {torch}, timm {timm}, triton {triton}; {numbers} numbers
-([`{name}`](../{path})). {predicted} of them had been predicted for an H100 before any run
-([`predictions.csv`](../benchmarks/gpu/predictions.csv)): {inside} are inside the predicted range,
-{outside} outside, which the [last section](#outside-the-prediction) lists. All weights are random:
-nothing here says how accurate a model is.
+{date}, measured {numbers} numbers ([`{name}`](../{path})); commit {commit}, torch {torch}, timm
+{timm}, triton {triton}. Before any run we predicted {predicted} of them for an H100
+([`predictions.csv`](../benchmarks/gpu/predictions.csv)): {inside} are inside the predicted range.
+The [last section](#outside-the-prediction) lists the {outside} outside it. All weights are random,
+so no number says how accurate a model is.
 """
 ABOUT_AGREEMENT = """\
 ## Do the models compute the same as on a CPU?
 
 The 36 families are every embedding of `position`, the octic and flip-equivariant models, the
-shift-equivariant ones, and UperNet with Swin and A-Swin. The error of logits is their largest
-difference from those of a CPU in float64, over the largest logit. In bfloat16 it is below
+shift-equivariant models, and UperNet with Swin and A-Swin. The error of logits is the largest
+difference from float64 on a CPU, divided by the largest logit. In bfloat16 it is below
 {small:.3f}, except where rounding changes the selected grid: {flipped}.
 """
 ABOUT_SPEED = """\
 ## Time and memory
 
-Ratios are medians of rounds in which both models take turns: 30 rounds of a block, 15 passes of a
-model of `octic` Table 2, and 20 of one of `shift` Table 3, which was printed of 100. A printed
-number was measured on another GPU: `octic` names an A100, `shift` a Quadro RTX 5000. So a
-difference of ratios may come from the GPU, from torch, or from the implementation, and this run
-cannot separate the three.
+Each ratio is a median over rounds in which both models take turns: 30 rounds for a block, 15 for a
+model of `octic` Table 2, and 20 for a model of `shift` Table 3 (the paper: 100). The papers used
+other GPUs: `octic` names an A100, `shift` a Quadro RTX 5000. So a difference from a printed ratio
+may come from the GPU, from torch or from the implementation; this run cannot separate them.
 """
 ABOUT_TABLE1 = """\
 ### Blocks of `octic` Table 1
 
-How many times as fast a D8 block is as a dense one (64 images, bfloat16). The paper compiles (App.
-E.4).
+Throughput of a D8 block divided by that of a dense block (64 images, bfloat16). The paper uses
+`torch.compile` (App. E.4).
 """
 ABOUT_TABLE2 = """\
 ### Models of `octic` Table 2
 
-64 images, bfloat16, without `torch.compile`; the last two columns have two models whose blocks
-are compiled. The printed throughputs are of compiled models.
+64 images, bfloat16, without `torch.compile`, except in the last two columns, where the blocks of
+two models are compiled. The printed throughputs are of compiled models.
 """
 ABOUT_TABLE3 = """\
 ### Models of `shift` Table 3
 
-Loss of throughput of the adaptive model against the plain one, in percent; a negative number is a
-gain (float32 without TF32). `per_layer` is the paper's [selection of
-grids](library.md#shift-equivariant-models), `per_stage` is ours, `fixed` selects nothing and shows
-what the rest of our code costs.
+Loss of throughput of the adaptive model relative to the plain model, in percent; a negative number
+is a gain (float32, no TF32). `per_layer` is the paper's [selection of
+grids](library.md#shift-equivariant-models), `per_stage` is ours. `fixed` selects no grid, so it
+shows the cost of the rest of our code.
 """
 ABOUT_TABLE4 = """\
 ### Modules of `shift` Table 4
@@ -73,23 +72,23 @@ Milliseconds that adaptivity adds to a module of A-Swin-T, 128 images.
 ABOUT_TABLE_A1 = """\
 ### Memory of `shift` Table A1
 
-Change of the largest allocated memory in training, in percent, 64 images.
+Peak allocated memory in training, 64 images: the plain model, and the adaptive model's change.
 """
 ABOUT_FLOWERS = """\
 ## Flowers-102 by the recipe of `position` Table 2
 
-Four trainings at a time took what was left, about 190 seconds, and none of them ended: {steps} of
-1,600 steps. So there is no accuracy. In total they took {speed:.0f} steps a second, of 512 images
-each; expected were {expected:.0f}.
+Four trainings ran at a time for about 190 seconds. None ended: they reached
+{steps} of 1,600 steps, so there is no accuracy. Together they took {speed:.0f} steps per second, of
+512 images each; we expected {expected:.0f}.
 """
 ABOUT_OUTSIDE = """\
 ## Outside the prediction
 
-The predictions were made from counts of operations, bytes and kernels, for an H100; an H200 has
-1.4 times its memory bandwidth, so a miss may come from the card. Plain ViTs are faster than
-predicted, and the gains of octic models lower. The modules of Table 4 take longer; the adaptive
-models lose less at a batch of one image, and A-MViTv2 also at 128. What the time is spent on was
-not measured.
+We predicted for an H100, from counts of operations, bytes and kernels. An H200 has 1.4 times the
+memory bandwidth, which may explain wrong predictions. Compared with the predictions, plain ViTs are
+faster, octic models gain less, five of the six modules of `shift` Table 4 take longer, and A-Swin
+and A-CvT (batch 1) and A-MViTv2 (batch 128) lose less throughput. We did not measure where the time
+is spent.
 """
 FAMILIES = {"vit": "ViT", "h2": "H2", "i8": "I8", "h8": "H8", "d2": "D2", "d8": "D8"}
 WIDTHS = {"l": "ViT-L/16", "h": "ViT-H/14"}
