@@ -44,8 +44,8 @@ Snakemake calls these, and `vitrail --help` does not list them. You can use them
 ABOUT_CONFIGURATION = """\
 # Configuration
 
-Every key of every file below `configs/`, with its type, its default and its meaning. Editors check
-the files by the same schemas (`make schemas`). A wrong key or value is refused with a sentence that
+Every key of every file in `configs/`, with its type, default and meaning. `make schemas` writes the
+JSON schemas by which editors check these files. A wrong key or value is refused with a message that
 names the file, the place and what is allowed.
 """
 FILES = {
