@@ -1,1 +1,1 @@
-"""What was measured against what a paper prints and claims."""
+"""Judge what was measured by what a paper prints and claims."""

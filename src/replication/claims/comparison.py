@@ -1,14 +1,16 @@
-"""What was measured against what the paper prints, cell by cell.
+"""Compare what was measured with what the paper prints, cell by cell.
 
-A cell is judged only where the recipe and the arguments equal the paper's own: a stand-in dataset,
-a smaller model or a shorter schedule is `not_comparable` whatever its number. A deterministic fact
-is `exact` when it rounds to the printed digits. Anything else is `within` when it differs from the
-printed value by no more than rounding and the known spread explain (`tolerance`), else `outside`.
-Where the measure is not defined for the model the cell is `refused`, with the measure's sentence.
+A cell is judged only if its recipe and arguments are the paper's own: with a stand-in dataset, a
+smaller model or a shorter schedule it is `not_comparable`, whatever its number. A deterministic
+fact is `exact` if it rounds to the printed digits. Any other number is `within` if it differs from
+the printed value by no more than rounding and the known spread explain (`tolerance`), otherwise
+`outside`. If the measure is not defined for the model, the cell is `refused`, and the measure's
+sentence is shown.
 
-A paper prints one number where there are several readings of it: FLOPs with or without the softmax,
-a layer with another invariant. A printed number has one verdict, in the cell of the reading that we
-follow. Where it is outside there and exact in the cell of a variant, it is `explained` by that one.
+A paper may print one number that can be read in several ways: FLOPs with or without the softmax, a
+layer with another invariant. A printed number has one verdict, in the cell of the reading that we
+follow. If the number is outside there and exact in the cell of another reading (a variant), it is
+`explained` by that variant.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import pandas as pd
-from scipy.special import ndtri, stdtr, stdtrit  # as scipy.stats, which takes a second to import
+from scipy.special import ndtri, stdtr, stdtrit  # scipy.stats has them, too, but loads slowly
 
 from replication.measures.packed_scores import BY_IMAGE
 from replication.records.nodes import MeasurementNode
@@ -46,7 +48,7 @@ COLUMNS = [
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
-YES_NO = "yes/no"  # the unit of a number that answers a question: 1 or 0
+YES_NO = "yes/no"  # the unit of an answer, written as 1 or 0
 
 Verdict = Literal[
     "exact", "within", "explained", "outside", "not_comparable", "not_run", "refused", "unprinted"
@@ -66,7 +68,10 @@ Measured = Mapping[Path, Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class Summary:
-    """Mean over seeds, sample standard deviation, and 95 % t interval of the mean."""
+    """Mean over seeds, sample standard deviation, and 95 % t interval of the mean.
+
+    A field is None if nothing was measured, or if a single seed does not tell it.
+    """
 
     measured: float | None = None
     std: float | None = None
@@ -78,10 +83,10 @@ class Summary:
 def compare(artifact: Artifact, measurements: Measured) -> pd.DataFrame:
     """Return the tidy cells of an artifact, in its own order, with the columns `COLUMNS`.
 
-    `measurements` are records as `read_measurement` gives them, by their paths.
+    `measurements` maps the paths of records to their content, as `read_measurement` returns it.
 
     Raises:
-        VitrailError: a measurement exists and lacks a cell's key, or holds an array there.
+        VitrailError: a measurement exists and lacks a cell's key, or has no number there.
     """
     rows = [_tidy_row(artifact, cell, measurements) for cell in artifact.cells]
     _explain(rows, artifact.cells)
@@ -91,7 +96,7 @@ def compare(artifact: Artifact, measurements: Measured) -> pd.DataFrame:
 
 
 def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[Cell]) -> None:
-    """Change the verdict on facts that are outside, and exact by a variant (see the module)."""
+    """Change the verdict of facts from outside to explained, if they are exact by a variant."""
     place_of = {(cell.row, cell.column): index for index, cell in enumerate(cells)}
     for variant, known in zip(cells, rows, strict=True):
         if variant.variant_of is None or known["measured"] is None:
@@ -106,17 +111,17 @@ def _explain(rows: Sequence[dict[str, Any]], cells: Sequence[Cell]) -> None:
 
 
 def read_measurement(path: Path) -> dict[str, Any] | None:
-    """Read the record of a measurement, see `as_measured`; None if it was not taken.
+    """Read the record of a measurement, as `as_measured` returns it; None if there is none.
 
     Raises:
-        VitrailError: the file is damaged, or holds something else.
+        VitrailError: the file is damaged, or is no record of a measurement.
     """
     record = read_record(path)
     return as_measured(record, path) if record else None
 
 
 def as_measured(record: Record, path: Path) -> dict[str, Any]:
-    """What is shown of a measurement: its outcome, name, seed, and the record's digest.
+    """Return what is shown of a measurement: outcome, name, seed, datasets, and record's digest.
 
     Raises:
         VitrailError: it is no record of a measurement.
@@ -136,9 +141,9 @@ def as_measured(record: Record, path: Path) -> dict[str, Any]:
 
 
 def gather_seeds(records: Iterable[Path], measurements: Measured) -> dict[str, Any] | None:
-    """What is shown of a measurement under all its seeds that were taken; None where none was.
+    """Return what is shown of a measurement under all seeds that were taken; None if none was.
 
-    ``values`` are by seed; commits, devices and digests of several seeds stand beside each other.
+    ``values`` are by seed; commits, devices and digests of several seeds are joined in one text.
     """
     found = [measurements[path] for path in records if path in measurements]
     if not found:
@@ -162,7 +167,7 @@ def read_cells(path: Path) -> pd.DataFrame:
     """Read tidy cells back from their CSV; a word such as "none" stays a word.
 
     Raises:
-        VitrailError: there is no such file, or its header is not `COLUMNS`.
+        VitrailError: the file is missing or damaged, or its header is not `COLUMNS`.
     """
     try:
         cells = pd.read_csv(path, dtype=str, keep_default_na=False)
@@ -183,7 +188,7 @@ def summarize(values: Sequence[float]) -> Summary:
     if n < 2:
         return Summary(values[0], n_seeds=1) if n else Summary()
     mean = statistics.fmean(values)
-    std = statistics.stdev(values)  # exact: equal values have no spread, where numpy finds 1e-17
+    std = statistics.stdev(values)  # exact: 0 for equal values, for which numpy gives about 1e-17
     half = t_quantile(n - 1) * std / math.sqrt(n)
     return Summary(mean, std, n, mean - half, mean + half)
 
@@ -191,9 +196,9 @@ def summarize(values: Sequence[float]) -> Summary:
 def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals: int) -> float:
     """Return the largest difference from the printed value that still counts as the same result.
 
-    Half the 95 % interval of the difference if both numbers came from one distribution, plus half
-    a unit of the last printed digit, since the printed value is rounded. How many runs a paper
-    averaged is seldom printed, so every doubt is settled on the narrow side:
+    It is half the 95 % interval of the difference if both numbers came from one distribution, plus
+    half a unit of the last printed digit, since the printed value is rounded. Papers seldom print
+    how many runs they averaged; in doubt, the narrower interval is taken:
 
     - several seeds, a printed std: Welch's interval of two means of as many runs as ours.
     - several seeds, no printed std: the printed value is one more run with our spread.
@@ -209,18 +214,18 @@ def tolerance(n_seeds: int, std: float | None, paper_std: float | None, decimals
 
 
 class Uncertainty(NamedTuple):
-    """The variance of an estimated difference, and the degrees of freedom that it is known with."""
+    """The variance of an estimated difference, with the degrees of freedom of this variance."""
 
     variance: float
     freedom: float
 
     @property
     def half_width(self) -> float:
-        """Half the 95 % interval of the difference."""
+        """Return half the width of the difference's 95 % interval."""
         return t_quantile(self.freedom) * math.sqrt(self.variance) if self.variance else 0.0
 
     def p_value(self, difference: float) -> float:
-        """How probable a difference at least as far from 0 is if the true one is 0 (two-sided)."""
+        """Return the two-sided p-value of a difference: of one as large if the true one is 0."""
         if not self.variance:
             return float(difference == 0)
         return float(2 * stdtr(self.freedom, -abs(difference) / math.sqrt(self.variance)))
@@ -229,9 +234,9 @@ class Uncertainty(NamedTuple):
 def difference_of_means(
     n_left: int, std_left: float, n_right: int, std_right: float | None
 ) -> Uncertainty:
-    """What is known of the difference of two means (Welch).
+    """Return the uncertainty of the difference of two means (Welch).
 
-    With `std_right` None, the right side is a single value that shares the left side's spread.
+    If `std_right` is None, the right side is a single value with the spread of the left side.
     """
     if std_right is None:
         return Uncertainty(std_left**2 * (1 + 1 / n_left), n_left - 1)
@@ -239,16 +244,16 @@ def difference_of_means(
 
 
 def mean_of_pairs(differences: np.ndarray) -> Uncertainty:
-    """What is known of the mean of differences (seeds, images), as `claims` explains it.
+    """Return the uncertainty of the mean of differences (seeds, images): see `claims.judge`.
 
-    A single seed tells of the spread over images alone.
+    For a single seed it covers the spread over images alone.
     """
     means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
     return _sum(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
 
 
 def _sum(*parts: tuple[float, int]) -> Uncertainty:
-    """A sum of variances, each with its degrees of freedom (Satterthwaite)."""
+    """Sum variances, each with its degrees of freedom, by Satterthwaite's formula."""
     if not (variance := sum(part for part, _ in parts)):
         return Uncertainty(0.0, 1.0)
     freedom = variance**2 / sum(part**2 / own for part, own in parts)
@@ -256,19 +261,19 @@ def _sum(*parts: tuple[float, int]) -> Uncertainty:
 
 
 def t_quantile(freedom: float) -> float:
-    """Two-sided 95 % quantile of Student's t."""
+    """Return the two-sided 95 % quantile of Student's t."""
     return float(stdtrit(freedom, (1 + CONFIDENCE) / 2))
 
 
 def decimals_of(value: float) -> int:
-    """Decimals of the shortest text of a number: 93.6 has one, 22050664.0 none, 2.5e-4 five."""
+    """Return the decimals of a number's shortest text: 93.6 has 1, 22050664.0 none, 2.5e-4 five."""
     mantissa, _, power = repr(float(value)).partition("e")
     fraction = mantissa.partition(".")[2].rstrip("0")
     return max(0, len(fraction) - int(power or 0))
 
 
 def rounding_of(cell: Cell, value: float) -> float:
-    """Half a unit of the last digit of a cell, or else of `value`; an answer is not rounded."""
+    """Return half a unit of a cell's last digit, by its `digits` or by `value`; 0 for yes or no."""
     return 0.0 if cell.unit == YES_NO else 0.5 * 10.0 ** -_decimals(cell, value)
 
 
@@ -277,7 +282,7 @@ def _decimals(cell: Cell, value: float) -> int:
 
 
 def judge(cell: Cell, summary: Summary) -> Verdict:
-    """Return the verdict on one cell, by the rule that the module opens with."""
+    """Return the verdict on one cell, by the rules in the module's docstring."""
     if summary.measured is None:
         return "not_run"
     if cell.printed is None:
@@ -290,7 +295,7 @@ def judge(cell: Cell, summary: Summary) -> Verdict:
     else:
         decimals = _decimals(cell, printed)
         allowed = tolerance(summary.n_seeds, summary.std, cell.printed.std, decimals)
-    slack = 1 + 1e-9  # 0.25 printed as 0.2 or as 0.3: both are roundings of it
+    slack = 1 + 1e-9  # 0.25 may be printed as 0.2 or as 0.3: both count as rounded correctly
     if abs(summary.measured - printed) > allowed * slack:
         return "outside"
     return "exact" if cell.exact else "within"
@@ -324,13 +329,13 @@ def _tidy_row(artifact: Artifact, cell: Cell, measurements: Measured) -> dict[st
 
 
 def _refusals(cell: Cell, known: Mapping[str, Any]) -> list[str]:
-    """The sentences with which a measure says that it is not defined for the model."""
+    """Return the sentences by which a measure says that it is not defined for the model."""
     found = (values.get(cell.key + REFUSED) for values in known["values"].values())
     return [*dict.fromkeys(filter(None, found))]
 
 
 def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list[float]:
-    """The number of a cell under each seed that has one.
+    """Return the number of a cell under each seed that has one.
 
     Raises:
         VitrailError: the measurement lacks the cell's key, or holds no number there.
@@ -350,5 +355,5 @@ def numbers_of(artifact: Artifact, cell: Cell, known: Mapping[str, Any]) -> list
                 "name a key that holds one number"
             )
     numbers = [values[cell.key] for values in of_seeds]
-    # A null, or a NaN that some writers put for it, was not measured.
+    # Null, or NaN, which some writers use for it, means that the number was not measured.
     return [float(number) for number in numbers if number is not None and not math.isnan(number)]

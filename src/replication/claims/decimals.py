@@ -1,15 +1,15 @@
-"""How many digits of a number are written."""
+"""The number of digits with which numbers are written."""
 
 from __future__ import annotations
 
 import math
 
 PLAIN = 8
-"""Numbers with more decimals than this are written with a power of ten."""
+"""Numbers with more decimals than this are written in scientific notation."""
 
 
 def format_number(value: float, decimals: int | None) -> str:
-    """Write a number with `decimals`, or with three significant digits; never a negative zero."""
+    """Write a number with `decimals`, or (None) with three significant digits; never "-0"."""
     if decimals is not None and decimals <= PLAIN:
         return f"{value:z.{decimals}f}"
     if value == 0 or not math.isfinite(value):
@@ -21,5 +21,5 @@ def format_number(value: float, decimals: int | None) -> str:
 
 
 def decimals_by(uncertainty: float) -> int | None:
-    """The decimals that show two digits of an uncertainty; None, three digits, where it is 0."""
+    """Return the decimals that show two digits of an uncertainty; None if it is 0."""
     return max(0, 1 - math.floor(math.log10(uncertainty))) if uncertainty > 0 else None

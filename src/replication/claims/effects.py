@@ -1,4 +1,4 @@
-"""The distinct empirical effects of judged claims, and where plots set them."""
+"""The distinct empirical effects of judged claims, and their positions in plots."""
 
 from __future__ import annotations
 
@@ -11,18 +11,19 @@ import pandas as pd
 
 from replication.claims.judge import slack_of
 
-LINEAR = 2.0  # points: effects below are about linear on the axis of the page
-FARTHEST = 80.0  # points, at its ends
-CLEAREST = 8.0  # half-widths of the interval, at the ends of the strip
-LANE = 0.035  # of the strip's width, which a dot takes
+LINEAR = 2.0  # points: below this, the axis of the page is about linear
+FARTHEST = 80.0  # points at the ends of that axis
+CLEAREST = 8.0  # half-widths of the interval at the ends of the strip
+LANE = 0.035  # width of a dot, as a share of the strip's width
 TICKS = (-50, -20, -10, -5, -2, 0, 2, 5, 10, 20, 50)  # points
 
 
 class Bar(NamedTuple):
-    """An effect on the axis of the page, in percent of its width; None what is not known.
+    """The positions of an effect on the page's axis, in percent of its width; None if unknown.
 
-    `low` and `high` are the ends of the interval, `printed` the printed effect, and the relation
-    holds from `needs` on; `equal` are the ends of what counts as equal.
+    `low` and `high` are the ends of the interval and `printed` is the printed effect. The relation
+    holds to the right of `needs`, which is None if that is 0, or for the relation `equal`; `equal`
+    are then the ends of the range that counts as equal.
     """
 
     at: float
@@ -34,7 +35,11 @@ class Bar(NamedTuple):
 
 
 class Dot(NamedTuple):
-    """An effect in its paper's strip: `x` from 0 to 1, `lane` 0, -1, 1, ... off the middle."""
+    """The position of an effect in its paper's strip.
+
+    `x` is from 0 to 1. `lane` is 0, -1, 1, -2, ...: the distance from the middle line, so that dots
+    do not overlap.
+    """
 
     x: float
     lane: int
@@ -42,10 +47,10 @@ class Dot(NamedTuple):
 
 
 def effects_of(claims: pd.DataFrame) -> pd.DataFrame:
-    """The distinct empirical effects that were measured, those on the same numbers once.
+    """Return the distinct empirical effects that were measured; one for claims on the same numbers.
 
-    An effect is `left` - `right`. Those in percent are in points; those of another unit, or of
-    none, are taken times 100, as a share of one becomes points.
+    An effect is `left` - `right`, in points. Numbers in percent are in points already; those of
+    another unit, or of none, are multiplied by 100, as for a share of one.
     """
     found = claims[(claims["kind"] == "empirical") & claims["evidence"].notna()]
     found = found.drop_duplicates(["paper", "evidence"])
@@ -59,8 +64,9 @@ def effects_of(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def bar(effect: Mapping[str, Any]) -> Bar:
-    """Where an effect of `effects_of` stands on the page's axis, with what is claimed to the right.
+    """Return the positions of an effect of `effects_of` on the page's axis.
 
+    For the relation `below` the sign is reversed, so that what is claimed is always to the right.
     The axis is asinh(x / 2): about linear below two points, logarithmic above.
     """
     sign = -1 if effect["relation"] == "below" else 1
@@ -79,16 +85,16 @@ def bar(effect: Mapping[str, Any]) -> Bar:
 
 
 def percent(points: float) -> float:
-    """Where a number of points stands on the page's axis, in percent of its width."""
+    """Return the position of a number of points on the page's axis, in percent of its width."""
     share = math.asinh(points / LINEAR) / math.asinh(FARTHEST / LINEAR)
     return round(50 + 50 * min(1.0, max(-1.0, share)), 2)
 
 
 def strip(effects: Sequence[Mapping[str, Any]]) -> list[Dot]:
-    """A dot for each effect that has an interval: how far it is beyond what its statement needs.
+    """Return a dot for each effect with an interval: how far it is beyond what its claim needs.
 
-    The distance is in half-widths of the 95 % interval, so that an effect is contrary left of -1,
-    undecided between -1 and 1, and as claimed right of 1, whatever its unit. The axis is asinh.
+    The distance is in half-widths of the 95 % interval, whatever the unit: an effect is contrary
+    below -1, undecided from -1 to 1, and held above 1. The axis is asinh.
     """
     dots: list[Dot] = []
     places: dict[int, int] = {}
@@ -106,6 +112,6 @@ def strip(effects: Sequence[Mapping[str, Any]]) -> list[Dot]:
 
 
 def strip_place(half_widths: float) -> float:
-    """Where a distance in half-widths stands on a strip, from 0 to 1."""
+    """Return the position of a distance in half-widths on a strip, from 0 to 1."""
     share = math.asinh(half_widths) / math.asinh(CLEAREST)
     return 0.5 + 0.48 * min(1.0, max(-1.0, share))

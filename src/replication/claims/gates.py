@@ -1,7 +1,7 @@
-"""When an empirical claim is tested at all: gates that are closed before any result is looked at.
+"""Gates: when an empirical claim is tested at all, decided before any result is looked at.
 
-They read what the searches on held-out training images found (`replication.config.tuning`) and the
-values that the paper prints, and none of the results that the claim is about.
+The gates read the results of the searches on held-out training images (`replication.config.tuning`)
+and the values that the paper prints. They read none of the results that the claim is about.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from replication.config.tuning import TuningResult
 
 PLATEAU = 1.0
-"""Points that a model may gain from twice the steps and still count as trained."""
+"""A model counts as trained if twice the steps gain at most this many points."""
 
 CLEAR = 3.0
-"""Standard errors by which a model must be above chance."""
+"""A model must be above chance by this many standard errors."""
 
 
 def closed(claim: Claim, models: Iterable[TuningResult | None], printed: Iterable[Printed]) -> str:
-    """Say why a claim on some trained models is not tested; "" where it is.
+    """Return why a claim on trained models is not tested; "" if it is.
 
-    Tested is a claim whose models were each searched on one grid, are at their plateau and above
-    chance, of which one at least is better than every pixel baseline, and whose printed
+    A claim is tested if all of these hold: each model was searched, all on one grid; each is at its
+    plateau and above chance; at least one is better than every pixel baseline; and the printed
     effect is not below its own printed spread.
     """
     models, printed = list(models), list(printed)
@@ -55,7 +55,11 @@ def closed(claim: Claim, models: Iterable[TuningResult | None], printed: Iterabl
 
 
 def printed_effect(printed: Iterable[Printed]) -> tuple[float, float] | None:
-    """The difference of two printed numbers and its printed spread, which may be NaN; else None."""
+    """Return the difference of two printed numbers and its spread; None without two numbers.
+
+    The spread is the root of the sum of squares of both printed standard deviations, NaN if one is
+    not printed.
+    """
     sides = [cell for cell in printed if not isinstance(cell.value, str)]
     if len(sides) != 2:
         return None

@@ -1,24 +1,27 @@
-"""A paper's checkable statements as relations over measured cells, and what became of each.
+"""Judge a paper's checkable statements, which are relations over measured cells.
 
-A claim is judged on what was measured here, never on what was printed. It is held or contrary if
-the difference is larger than its 95 % interval, else undecided; without its cells it is "not run".
-An empirical claim is "not tested" where a gate is closed (`replication.claims.gates`). A
-difference without an interval decides a claim on an exact number or a construction, where nothing
-varies, and leaves an empirical claim or one on times undecided. A control is judged by the number.
+A claim is judged on what was measured here, never on what the paper prints. It is held or contrary
+if the difference is larger than its 95 % interval, otherwise undecided; if its cells were not
+measured, it is "not run". An empirical claim is "not tested" if a gate is closed
+(`replication.claims.gates`). A difference without an interval decides a claim on an exact number or
+a construction, since nothing varies there; it leaves an empirical claim, or one on times,
+undecided. A control is judged by the number alone.
 
-Of many effects that are not there one in twenty would be decided by chance. So an empirical claim
-is decided only if its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg
-(1995) over the tested empirical claims of its paper, those on the same numbers counted once.
+Where no effect exists, chance decides one claim in twenty. So an empirical claim is decided only if
+its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg (1995) over the
+tested empirical claims of its paper; claims on the same numbers are counted once.
 
-Where each seed draws images of its own, as it does of most stand-ins, two cells are compared seed
-by seed: Student's interval of the differences covers the draw of weights, order and images. One
-seed has none, since its images tell nothing of those that another would draw. Other cells that
-score the same images under as many seeds are paired: the variance of the difference is that over
-seeds of its mean over images, plus that over images of its mean over seeds, each by the number of
-its means, with the degrees of freedom of Welch and Satterthwaite. The sum counts what is particular
-to one seed and one image twice. Images are taken as independent; where several are composed of one
-scan or photograph the interval is too narrow. Other cells have Welch's interval over seeds alone,
-and a single run without scores has none.
+The interval of a difference between two cells depends on their images:
+
+- Each seed draws images of its own, as for most stand-ins: the cells are compared seed by seed.
+  Student's interval of the differences covers the draw of weights, order and images. A single seed
+  has no interval, since its images tell nothing about those that another seed would draw.
+- The cells score the same images under equally many seeds: they are paired. The variance of the
+  difference is that over seeds of its mean over images, plus that over images of its mean over
+  seeds, each divided by the number of its means, with the degrees of freedom of Welch and
+  Satterthwaite. The sum counts twice what is particular to one seed and one image. Images are taken
+  as independent; if several come from one scan or photograph, the interval is too narrow.
+- Other cells have Welch's interval over seeds alone, and a single run without scores has none.
 """
 
 from __future__ import annotations
@@ -59,24 +62,25 @@ COLUMNS = [
     *("stand_in", "of_hardware", "registration", "evidence", "detail"),
 ]
 
-ACCURACY = "top-1 accuracy"  # what searches judge by, too
-FEWEST_POINTS = 3  # of which a rank correlation is taken
+ACCURACY = "top-1 accuracy"  # the metric by which searches choose learning rates, too
+FEWEST_POINTS = 3  # smallest number of points for a rank correlation
 
 COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
 
 Tables = Mapping[str, pd.DataFrame]
-Measured = Mapping[Key, Mapping[Any, Any]]  # the tidy cells
+Measured = Mapping[Key, Mapping[Any, Any]]  # rows of the tidy cells, by artifact, row and column
 TuningResults = Mapping[str, "TuningResult"]
 
 
 class Side(NamedTuple):
     """One side of a relation: a measured number with its spread over seeds, or a constant.
 
-    `scores`, (seeds, images), are those of the images of `dataset`; a constant has a single 0.
-    `by_seed` are the numbers under each seed where each draws images of its own, else empty.
-    `key` is the cell's, None of a constant. `number` says what was measured: of trained models the
-    recipe, the images and the quantity, which several measurements may take; else the measurement
-    and what it calls the value. A correlation is `of` several numbers.
+    `scores` (seeds, images) are the scores of single images of `dataset`; a constant has a single
+    0. `by_seed` are the numbers under each seed if each seed draws images of its own; otherwise it
+    is empty. `key` is the cell's key; None for a constant. `number` identifies what was measured,
+    so that claims on the same numbers are found: for trained models it is recipe, images and
+    quantity (which several measurements may share); otherwise the measurement and the key of its
+    value. `of` are the sides from which a correlation is computed.
     """
 
     value: float
@@ -95,7 +99,7 @@ class Side(NamedTuple):
 
     @property
     def models(self) -> tuple[str, ...]:
-        """The hashes of the recipes of all models that were measured."""
+        """Return the hashes of the recipes of all models that were measured."""
         return tuple(side.recipe_hash for side in self.of or (self,) if side.recipe_hash)
 
 
@@ -107,17 +111,24 @@ def evaluate(
     registered: Mapping[str, str] | None = None,
     started: Mapping[str, str] | None = None,
 ) -> pd.DataFrame:
-    """Judge claims on tidy cells, by artifact; one row for each claim, columns `COLUMNS`.
+    """Judge claims on tidy cells; return one row for each claim, with the columns `COLUMNS`.
 
-    `tuning_results` are what searches found of recipes, by the recipes' hashes; without them, as
-    where a scale searches nothing, every claim is tested. `registered` has the times of the claims
-    that are as they were registered, and `started` those at which the first training of a recipe
-    began: an empirical claim is ``confirmatory`` if it was registered before its trainings began,
-    and else ``exploratory``.
+    The row of a claim on every row has `left` and `right` of the row that decides. `stand_in` says
+    that some cell is not the paper's own, `of_hardware` that some cell is a time or memory.
+    `evidence` is equal for claims on the same numbers. `p` and `q` are known for empirical claims
+    only.
 
-    Of a claim on every row, `left` and `right` are those of the row that decides. `stand_in` says
-    that a cell is not the paper's own, `of_hardware` that one is a time or memory; `evidence` is
-    the same for claims on the same numbers; `p` and `q` are known of empirical claims.
+    Args:
+        claims: the claims of a paper.
+        tables: the tidy cells, by artifact.
+        artifacts: the artifacts, by name.
+        tuning_results: what searches found, by the hash of the recipe; None if the scale searches
+            nothing, and then no search closes a gate.
+        registered: the registration times of claims that are unchanged since; None if none is
+            registered.
+        started: the times when the first training of each recipe began, by its hash. An empirical
+            claim is ``confirmatory`` if it was registered before its trainings began, otherwise
+            ``exploratory``.
     """
     measured, cells = _by_cell(tables), _declared(artifacts)
     judged = [
@@ -131,7 +142,7 @@ def evaluate(
 
 
 def _counting_chance(claims: pd.DataFrame) -> pd.DataFrame:
-    """Fill `q`, and leave undecided what many comparisons decide by chance."""
+    """Fill `q`, and change to undecided the claims whose q-value is not below 5 %."""
     tested = claims["p"].where(claims["status"] != "not tested")
     distinct = tested.groupby(claims["evidence"]).max().dropna()
     if distinct.empty:
@@ -147,9 +158,9 @@ def _counting_chance(claims: pd.DataFrame) -> pd.DataFrame:
 
 
 def adjusted(p: pd.Series) -> pd.Series:
-    """q-values of p-values: the false discovery rate of Benjamini and Hochberg (1995).
+    """Return the q-values of p-values: the false discovery rate of Benjamini and Hochberg (1995).
 
-    As scipy.stats.false_discovery_control, whose module takes a second to import.
+    Equal to scipy.stats.false_discovery_control, whose module takes a second to import.
     """
     falling = p.sort_values(ascending=False)
     return (falling * len(p) / np.arange(len(p), 0, -1)).cummin()
@@ -238,7 +249,10 @@ def _registration(
     registered: Mapping[str, str] | None,
     started: Mapping[str, str],
 ) -> str:
-    """Whether an empirical claim was fixed before its trainings began; "" where none was."""
+    """Tell whether an empirical claim was registered before its trainings began.
+
+    Returns "confirmatory" or "exploratory"; "" for other claims, or if nothing is registered.
+    """
     if claim.kind != "empirical" or registered is None:
         return ""
     if (time := registered.get(claim.id)) is None:
@@ -253,14 +267,14 @@ def _registration(
 
 
 def _of_rows(claim: Claim) -> bool:
-    """Whether the claim is one of every row, of which the worst decides."""
+    """Tell whether the claim covers every row, of which the worst one decides."""
     return not claim.correlates_with and any(EVERY_ROW in operand.row for operand in claim.operands)
 
 
 def _sides(
     claim: Claim, measured: Measured, cells: Mapping[Key, Cell]
 ) -> dict[str, tuple[Side | None, Side | None]]:
-    """Both sides in each row that the claim speaks of, by the row; None what was not run."""
+    """Return both sides by the row that the claim covers; a side is None if it was not run."""
     left, right = claim.left, claim.right
     if claim.correlates_with:
         correlation = _correlation((left, *claim.correlates_with), measured, cells)
@@ -274,7 +288,7 @@ def _sides(
 
 
 def _texts(operands: Sequence[Operand], measured: Measured) -> list[str]:
-    """The texts for "*" with which each of the operands has a measured cell."""
+    """Return the texts for "*" for which each of the operands has a measured cell."""
     of_operands = [
         [text for key in measured if (text := operand.text(key)) is not None]
         for operand in operands
@@ -285,10 +299,11 @@ def _texts(operands: Sequence[Operand], measured: Measured) -> list[str]:
 def _correlation(
     operands: Sequence[Operand], measured: Measured, cells: Mapping[Key, Cell]
 ) -> Side | None:
-    """Rank correlations of the first with the difference of the two others, under each seed.
+    """Return the rank correlation of the first operand with the second less the third.
 
-    None where cells were not run, or too few to rank. A seed is one repetition of everything,
-    whether or not it draws the images.
+    It is computed under each seed, over the texts of "*"; a seed is one repetition of everything,
+    whether or not it draws the images. None if a cell was not run, if there are fewer than
+    `FEWEST_POINTS` texts, or if the cells differ in their number of seeds.
     """
     texts = _texts(operands, measured)
     keys = [[operand.key(text) for operand in operands] for text in texts]
@@ -302,7 +317,7 @@ def _correlation(
     seeds = {len(of_cell) for of_text in numbers for of_cell in of_text}
     if len(keys) < FEWEST_POINTS or len(sides) < 3 * len(keys) or len(seeds) > 1:
         return None
-    of, minuend, subtrahend = np.array(numbers).transpose(1, 2, 0)  # each (seeds, texts)
+    of, minuend, subtrahend = np.array(numbers).transpose(1, 2, 0)  # shape of each: (seeds, texts)
     by_seed = [_spearman(*pair) for pair in zip(of, minuend - subtrahend, strict=True)]
     return Side(
         float(np.mean(by_seed)),
@@ -316,12 +331,12 @@ def _correlation(
 
 
 def _by_seed(cell: Mapping[Any, Any]) -> list[float]:
-    """The numbers of a cell under each seed; that of a single run is its own."""
+    """Return the numbers of a cell under each seed; for a single run its one number."""
     return [float(part) for part in cell["by_seed"].split()] or [cell["measured"]]
 
 
 def _spearman(left: np.ndarray, right: np.ndarray) -> float:
-    """Spearman's rank correlation of two lists; that of a constant one is 0."""
+    """Return Spearman's rank correlation of two lists; 0 if one of them is constant."""
     known = pd.Series(left).corr(pd.Series(right), method="spearman")
     return 0.0 if math.isnan(known) else float(known)
 
@@ -329,7 +344,7 @@ def _spearman(left: np.ndarray, right: np.ndarray) -> float:
 def _side(
     operand: Operand | float, row: str, measured: Measured, cells: Mapping[Key, Cell]
 ) -> Side | None:
-    """One side of a claim in a row; None where the cell was not run."""
+    """Return one side of a claim in a row; None if the cell was not run."""
     if not isinstance(operand, Operand):
         return Side(operand, std=0.0, n_seeds=1, scores=np.zeros((1, 1)))
     found = measured.get(operand.key(row))
@@ -358,7 +373,7 @@ def _side(
 
 
 def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults | None) -> str:
-    """Why an empirical claim on trained models is not tested; "" where it is."""
+    """Return why an empirical claim on trained models is not tested; "" if it is."""
     if claim.kind != "empirical":
         return ""
     if claim.untested:
@@ -371,7 +386,10 @@ def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults 
 
 
 def _too_wide(claim: Claim, left: Side, right: Side) -> str:
-    """Say if the interval could not show twice the printed effect, which would need more seeds."""
+    """Return a remark if the half-width of the interval exceeds twice the printed effect; else "".
+
+    Such a claim needs more seeds.
+    """
     known = uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
     if claim.relation not in ("above", "below") or not known or effect is None:
@@ -382,7 +400,10 @@ def _too_wide(claim: Claim, left: Side, right: Side) -> str:
 
 
 def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str:
-    """How a difference in accuracy of two searched models depends on the learning rate."""
+    """Return a remark on the difference in accuracy of two searched models at each learning rate.
+
+    It is "" unless both sides are accuracies of models with searches of their own.
+    """
     models = [tuning_results.get(side.recipe_hash) for side in (left, right)]
     known = [model for model in models if model and left.metric == right.metric == ACCURACY]
     if len(known) < 2 or known[0].searched == known[1].searched:
@@ -393,7 +414,7 @@ def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str
 
 
 def _numbers(sides: tuple[Side, Side]) -> list[Any]:
-    """What two sides show, the same for every claim on the same numbers, in whatever order."""
+    """Return what two sides show, in an order that is the same for all claims on these numbers."""
     return sorted([side.number, side.value] for side in sides)
 
 
@@ -410,7 +431,7 @@ def _status(claim: Claim, left: Side, right: Side) -> str:
 
 
 def _p_value(claim: Claim, left: Side, right: Side) -> float:
-    """How probable it is by chance that the relation holds, or fails, this clearly; or NaN."""
+    """Return the p-value of an empirical claim's slack; NaN without an interval."""
     known = uncertainty(left, right) if claim.kind == "empirical" else None
     return known.p_value(_slack(claim, left, right)) if known else math.nan
 
@@ -420,7 +441,7 @@ def _slack(claim: Claim, left: Side, right: Side) -> float:
 
 
 def slack_of(relation: str, difference: float, margin: float) -> float:
-    """How far a relation is from failing; negative when it fails."""
+    """Return by how much a relation holds, in the unit of its sides; negative if it fails."""
     if relation == "equal":
         return margin - abs(difference)
     if relation == "at least":
@@ -429,7 +450,7 @@ def slack_of(relation: str, difference: float, margin: float) -> float:
 
 
 def told_relation(relation: str, margin: float) -> str:
-    """What a relation with its margin asks of the difference of its sides, in words."""
+    """Return in words what a relation with its margin asks of the difference of its sides."""
     return {
         "above": f"above {margin:zg}",
         "below": f"below {-margin:zg}",
@@ -439,7 +460,7 @@ def told_relation(relation: str, margin: float) -> str:
 
 
 def names_of(left: Side, right: Side) -> tuple[str, str]:
-    """What tells the two sides apart: their rows, or their columns, or both; "" of a constant."""
+    """Return the labels that differ between the sides: rows, columns or both; "" for a constant."""
     sides = (left.key, right.key)
     given = [key for key in sides if key]
     parts = [part for part in range(3) if len({key[part] for key in given}) > 1]
@@ -451,21 +472,21 @@ def names_of(left: Side, right: Side) -> tuple[str, str]:
 
 
 def _label(key: Key, part: int) -> str:
-    """A part of a cell's key; a bare number says what it counts."""
+    """Return a part of a cell's key; a bare number is preceded by the name of the part."""
     return (
         f"{('artifact', 'row', 'column')[part]} {key[part]}" if key[part].isdecimal() else key[part]
     )
 
 
 def unit_of_difference(unit: str) -> str:
-    """What is written behind the difference of two numbers of a unit: " points" for percent."""
+    """Return what follows the difference of two numbers of a unit: " points" for percent."""
     if unit in ("", YES_NO):
         return ""
     return " points" if unit == "%" else f" {unit}"
 
 
 def _told(left: Side, right: Side) -> str:
-    """What was compared in which unit, and how sure seeds and images make the difference."""
+    """Return the sentence on what was compared, with its unit, its interval and number of seeds."""
     difference, known = left.value - right.value, uncertainty(left, right)
     unit = f" {left.unit}" if left.unit and left.unit != YES_NO else ""
     points = unit_of_difference(left.unit)
@@ -490,17 +511,17 @@ def _told(left: Side, right: Side) -> str:
 
 
 def _printed(side: Side) -> float:
-    """The number that the paper prints for a side; NaN if none."""
+    """Return the number that the paper prints for a side; NaN if there is none."""
     value = side.printed.value if side.printed else math.nan
     return math.nan if isinstance(value, str) else value
 
 
 def uncertainty(left: Side, right: Side) -> Uncertainty | None:
-    """What is known of the difference, as the module explains it; None if nothing is.
+    """Return the uncertainty of the difference, by the module's rules; None if nothing is known.
 
-    Where each seed draws images of its own, it is that of the differences of the seeds. With scores
-    by image it is in points of percent, also of single runs. Without, a single run
-    shares the other side's spread, and a constant has none.
+    If each seed draws images of its own, it is that of the differences of the seeds. With scores of
+    single images it is in points of percent, also for single runs. Otherwise, a single run is taken
+    to have the spread of the other side, and a constant has none.
     """
     if (differences := seed_differences(left, right)) is not None:
         return mean_of_pairs(differences[:, None])
@@ -515,9 +536,10 @@ def uncertainty(left: Side, right: Side) -> Uncertainty | None:
 
 
 def seed_differences(left: Side, right: Side) -> np.ndarray | None:
-    """The differences under each seed (seeds,); None unless the seeds draw images of their own.
+    """Return the differences (seeds,); None unless each seed draws images of its own.
 
-    A constant on the right is the same under every seed.
+    A constant on the right is the same under every seed. None, too, if there are fewer than two
+    seeds, or if the sides differ in their number.
     """
     if not left.by_seed or len(left.by_seed) < 2:
         return None
@@ -529,9 +551,10 @@ def seed_differences(left: Side, right: Side) -> np.ndarray | None:
 
 
 def image_differences(left: Side, right: Side) -> np.ndarray | None:
-    """The differences of scores (seeds, images); None if not both sides score the same images.
+    """Return the differences of scores (seeds, images); None if the sides score other images.
 
-    None, too, where the seeds draw images of their own (`seed_differences`).
+    None, too, if a side has no scores, or if the seeds draw images of their own
+    (`seed_differences`).
     """
     if left.scores is None or right.scores is None or left.by_seed or right.by_seed:
         return None

@@ -1,24 +1,24 @@
-"""How far chance sets the numbers of two repetitions of one experiment apart.
+"""How much two repetitions of one experiment may differ by chance.
 
 Two repetitions agree if no number, and no table or figure as a whole, differs by more than chance
-explains. Of a number, chance is
+explains. For a number, chance is given by the first of these rules that applies:
 
-- the spread over seeds, where either side has several whose numbers are not all equal: Welch's t
-  test of the two means (a single run on the other side has the same spread);
-- else, of several seeds with equal numbers, the largest spread over seeds that is published of its
-  metric in its table. It is taken as known: the difference is then normal;
-- else nothing that a probability can be computed from: a single run says nothing of its spread,
-  and the other models of its table may be trained longer. Such a number may differ by half of the
-  largest published one of its metric in its table.
+- One side has several seeds whose numbers are not all equal: the spread over seeds, by Welch's t
+  test of the two means. A single run on the other side is taken to have the same spread.
+- There are several seeds, with equal numbers: the largest spread over seeds that is published for
+  the same metric in the same table. It is taken as known, so the difference is normal.
+- Otherwise no probability can be computed: a single run tells nothing about its spread, and the
+  other models of its table may be trained longer. Such a number may differ by half of the largest
+  published number of its metric in its table.
 
-Numbers of one training depend on each other: one training that came out otherwise changes them
-all. So the trainings of a table are counted and not its numbers: a training lies beyond its
-interval if one of its n numbers has a p-value below 5 %/n, whatever their dependence. If trainings
-are independent, their count is binomial. (Trainings of one seed may share images, which makes such
-counts vary more.)
+Numbers of one training depend on each other: if the training comes out differently, all of them
+change. So for a table the trainings are counted and not the numbers: a training with n numbers lies
+beyond its interval if one of them has a p-value below 5 %/n, whatever their dependence. If
+trainings are independent, the number of those beyond is binomial. (Trainings of one seed may share
+images, which makes such counts vary more.)
 
-Each of the two tests, of numbers and of tables, fails an unchanged repetition with a probability of
-at most 0.5 %, by Bonferroni's correction, so both together of at most 1 %.
+Each of the two tests, of numbers and of tables, rejects an unchanged repetition with a probability
+of at most 0.5 % (Bonferroni), so both together with at most 1 %.
 """
 
 from __future__ import annotations
@@ -32,14 +32,15 @@ from scipy.stats import binom
 from replication.claims.comparison import CONFIDENCE, Uncertainty, difference_of_means
 from replication.claims.judge import Side
 
-FALSE_ALARM = 0.01 / 2  # of each test, how probable it is that it fails unchanged repetitions
-OF_LARGEST = 0.5  # of the largest number, how much one may differ of whose spread nothing is known
+FALSE_ALARM = 0.01 / 2  # probability that one test rejects an unchanged repetition
+OF_LARGEST = 0.5  # share of the largest number by which one of unknown spread may differ
 
 
 def difference(before: Side, after: Side, published: float) -> Uncertainty | None:
-    """What chance says of a number's difference between two repetitions; None if nothing is known.
+    """Return the chance difference of a number in two repetitions; None if nothing is known.
 
-    `published` is the standard deviation that is taken where seeds have equal numbers, or 0.
+    `published` is the standard deviation that is used if all seeds have equal numbers; 0 if none is
+    published.
     """
     spread = [side for side in (before, after) if side.std > 0]  # not NaN, as of a single run
     if not spread:
@@ -52,14 +53,14 @@ def difference(before: Side, after: Side, published: float) -> Uncertainty | Non
 
 
 def beyond_chance(p_values: Sequence[float]) -> list[bool]:
-    """For each number whether it differs more than chance explains, so many being looked at."""
+    """Tell for each p-value whether its number differs by more than chance (Bonferroni)."""
     return [p_value * len(p_values) < FALSE_ALARM for p_value in p_values]
 
 
 def trainings_beyond(numbers: Iterable[tuple[str, float]]) -> tuple[int, int]:
-    """How many trainings lie beyond their 95 % interval, and of how many.
+    """Return how many trainings lie beyond their 95 % interval, and how many there are.
 
-    `numbers` are pairs of the training that a number is of and the number's p-value.
+    `numbers` are pairs: the training that a number belongs to, and the number's p-value.
     """
     of_training = defaultdict(list)
     for training, p_value in numbers:
@@ -69,7 +70,10 @@ def trainings_beyond(numbers: Iterable[tuple[str, float]]) -> tuple[int, int]:
 
 
 def trainings_allowed(trainings: int, families: int) -> int:
-    """How many of a family's trainings may lie beyond by chance, so many families looked at."""
+    """Return how many of a family's trainings may lie beyond their interval by chance.
+
+    `families` is the number of families (tables or figures) that are tested.
+    """
     if not trainings:
         return 0
     return int(binom.ppf(1 - FALSE_ALARM / families, trainings, 1 - CONFIDENCE))

@@ -25,18 +25,21 @@ KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
 class Operand(Strict):
-    """A cell; a "*" in the row stands for any text, so that "*" alone is every row."""
+    """A cell of an artifact; "*" in the row stands for any text, so that "*" alone is every row."""
 
     artifact: str
     row: str
     column: str
 
     def key(self, text: str) -> Key:
-        """The cell's key, with this text for the "*"."""
+        """Return the key of the cell whose row has `text` in place of "*"."""
         return self.artifact, self.row.replace(EVERY_ROW, text), self.column
 
     def text(self, key: Key) -> str | None:
-        """What "*" stands for in a cell's key; None if the operand does not speak of the cell."""
+        """Return the text that "*" stands for in a cell's key; None if the cell does not match.
+
+        For an operand without "*" it is "" if it names this cell.
+        """
         before, star, after = self.row.partition(EVERY_ROW)
         artifact, row, column = key
         if (artifact, column) != (self.artifact, self.column):
@@ -51,18 +54,22 @@ class Operand(Strict):
 class Claim(Strict):
     """One statement of a paper: `left` is above, below, equal to or at least `right`.
 
-    `above` and `below` ask for more than `margin` between them, `equal` allows up to it, and
-    `at least` ("matches or improves") lets `left` be lower by up to it.
+    `above` and `below` require a difference of more than `margin`. `equal` allows a difference of
+    up to `margin`. `at least` ("matches or improves") allows `left` to be lower by up to `margin`.
 
-    Its `kind` says what it rests on, and thus how it is judged and counted: `empirical` is an
-    effect of trained models or of image statistics, `exact` a closed form or a count, which needs
-    no data, `construction` what holds for any weights, `timing` a measured time. A `control` is no
-    statement of the paper: it says what must come out if measures and verdicts are sound, such as
-    that a broken method fails, or that nothing is learned of shuffled labels.
+    `kind` says what the claim is based on, and so how it is judged and counted:
 
-    With `correlates_with` the claim is about Spearman's rank correlation, from -1 to 1, of `left`
-    with the first less the second of these cells, over every text that their "*" stands for. It is
-    taken under each seed; its value is the mean.
+    - `empirical`: an effect of trained models or of image statistics.
+    - `exact`: a closed form or a count, which needs no data.
+    - `construction`: a property that holds for any weights.
+    - `timing`: a measured time.
+    - `control`: no statement of the paper, but a result that must come out if measures and verdicts
+      are sound, such as that a broken method fails, or that nothing is learned from shuffled
+      labels.
+
+    With `correlates_with`, the claim is about Spearman's rank correlation, from -1 to 1, between
+    `left` and the first less the second of these cells, over every text that their "*" stands for.
+    It is computed under each seed, and its value is the mean.
     """
 
     id: str
@@ -79,12 +86,12 @@ class Claim(Strict):
 
     @property
     def operands(self) -> tuple[Operand, ...]:
-        """All operands of the claim."""
+        """Return all operands of the claim."""
         return tuple(operand for _, operand in _named_operands(self))
 
 
 class ClaimsFile(Strict):
-    """``claims.yaml``: entries that stand for one claim or several."""
+    """``claims.yaml``: entries that each stand for one or several claims."""
 
     claims: tuple[Delta, ...]
 
@@ -93,16 +100,17 @@ ListOfChoices = tuple[dict[str, str], ...]
 
 
 class Choices(Strict):
-    """The lists that an entry of ``claims.yaml`` runs through."""
+    """The lists of choices over which an entry of ``claims.yaml`` is repeated."""
 
     each: tuple[ListOfChoices, ...] = ()
 
 
 def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Claim, ...]:
-    """Read the claims of a paper with these artifacts, of any scale; none if there is no such file.
+    """Read the claims of a paper with these artifacts, for all scales; () if there is no such file.
 
-    An entry with ``each: [choices, ...]`` stands for a claim for each combination of one choice of
-    every list: a choice is a mapping of names, which fill ``{name}`` in the entry's strings.
+    An entry with ``each: [choices, ...]`` stands for one claim for each combination of a choice
+    from every list. A choice is a mapping of names to texts, which replace ``{name}`` in the
+    entry's strings.
 
     Raises:
         VitrailError: the file is not a list of claims, a ``{name}`` is in no choice, two claims
@@ -122,7 +130,7 @@ def read_claims(path: Path, artifacts: Mapping[str, ArtifactSpec]) -> tuple[Clai
 
 
 def _named_operands(claim: Claim) -> Iterator[tuple[str, Operand]]:
-    """The operands of a claim, each with the field that has it."""
+    """Yield the operands of a claim, each with the name of its field."""
     yield "left", claim.left
     for number, operand in enumerate(claim.correlates_with or ()):
         yield f"correlates_with.{number}", operand
@@ -140,7 +148,7 @@ def _claims_of(entry: Delta, path: str) -> Iterator[Claim]:
 
 
 def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
-    """Fill ``{name}`` in every string of nested data, whose places are kept."""
+    """Replace ``{name}`` in every string of nested data; the origins of keys are kept."""
     if isinstance(value, str):
         return fill(value, names, where)
     if isinstance(value, Placed):
@@ -149,7 +157,7 @@ def _filled(value: Any, names: Mapping[str, str], where: str) -> Any:
 
 
 def _refuse_unknown(operand: Operand, artifacts: Mapping[str, ArtifactSpec], where: str) -> None:
-    """Refuse an operand that is no cell: a claim on it would never be judged."""
+    """Raise VitrailError if an operand matches no cell: its claim would never be judged."""
     require_known(f"{where}artifact", operand.artifact, artifacts)
     spec = artifacts[operand.artifact]
     rows = [row.full_label for row in spec.rows]

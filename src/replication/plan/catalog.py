@@ -1,8 +1,8 @@
 """The catalogue: the papers' folders at one scale, linked into runs, measurements and artifacts.
 
-It answers every question that the graph and the commands ask (which files make this target, which
-run stands behind this cell, what does this run need). It imports no torch, so that building the
-graph stays fast, and knows no paper, dataset or scale by name.
+It answers every question that the graph and the commands ask: which files belong to a target, which
+runs a cell's number comes from, which inputs and resources a run needs. It imports no torch, so
+that building the graph stays fast, and it contains no name of a paper, dataset or scale.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ from vitrail.provenance import DIRTY, changed_files, checkout, head
 
 @dataclass(frozen=True)
 class Target:
-    """What one may ask Snakemake for by name."""
+    """A name that can be given to Snakemake, with the files and artifacts that it makes."""
 
     name: str
     caption: str
@@ -88,31 +88,31 @@ class Target:
 
 
 class Links:
-    """Looks up what artifacts and cells name by the paths of records."""
+    """Look up the measurements and runs of artifacts and cells, which hold paths of records."""
 
     if TYPE_CHECKING:  # an attribute of a paper, computed by the catalogue
 
         @property
         def measured(self) -> Mapping[Path, Measurement]:
-            """The measurements by their records."""
+            """Return the measurements by the paths of their records."""
 
     def measurements_of(self, *shown: Artifact | Cell) -> tuple[Measurement, ...]:
-        """The measurements that artifacts or cells show, under each seed, each once."""
+        """Return the measurements of artifacts or cells, one for each seed, without duplicates."""
         records = dict.fromkeys(path for each in shown for path in each.records)
         return tuple(self.measured[path] for path in records)
 
     def measurement_of(self, cell: Cell) -> Measurement | None:
-        """The measurement of a cell under its first seed; None where nothing is measured."""
+        """Return a cell's measurement under its first seed; None if nothing is measured."""
         return self.measured[cell.records[0]] if cell.records else None
 
     def runs_of(self, *shown: Artifact | Cell) -> tuple[Run, ...]:
-        """The runs that must be trained for the measurements of artifacts or cells, each once."""
+        """Return the runs to train for artifacts or cells, sources included, without duplicates."""
         measured = self.measurements_of(*shown)
         return with_sources(measurement.run for measurement in measured if measurement.run)
 
 
 class Paper(PaperAtScale, Links):
-    """One paper at one scale, its recipes, measures and artifacts linked."""
+    """One paper at one scale, with its recipes, measures and artifacts linked to each other."""
 
     def __init__(self, folder: Path, catalog: Catalog) -> None:
         self.name = folder.name
@@ -125,19 +125,19 @@ class Paper(PaperAtScale, Links):
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:
-        """The artifacts that exist at this scale."""
+        """Return the artifacts of this scale by name, without those that have no measurement."""
         specs = self.artifacts_file.artifacts
         made = (self._artifact(name, specs[name]) for name in self.artifact_names)
         return {artifact.name: artifact for artifact in made if artifact.measurements}
 
     @functools.cached_property
     def trials(self) -> dict[Trial, Score]:
-        """The trials of this scale's searches, and where their scores are."""
+        """Return the trials of this scale's searches, each with the place of its score."""
         return trial_scores(self, self._runs_root)
 
     @functools.cached_property
     def search(self) -> Artifact | None:
-        """The table of this scale's searches, which `all` leaves out; None without searches."""
+        """Return the table of this scale's searches; None without searches. `all` omits it."""
         self.measured |= {
             score.measurement.path: score.measurement for score in self.trials.values()
         }
@@ -145,7 +145,7 @@ class Paper(PaperAtScale, Links):
 
     @functools.cached_property
     def tuning_results(self) -> dict[str, TuningResult] | None:
-        """What searches found of the recipes, by their hashes; None without searches."""
+        """Return what searches found, by the hash of each covered recipe; None without searches."""
         if not self.searches.groups:
             return None
         return {
@@ -156,35 +156,39 @@ class Paper(PaperAtScale, Links):
 
     @functools.cached_property
     def digests(self) -> dict[str, str]:
-        """What decides each empirical claim at this scale."""
+        """Return the digest of each empirical claim at this scale, by id (`digests_of`)."""
         return digests_of(self.claims, self.artifacts, self.measurements_of)
 
     @property
     def registered(self) -> dict[str, str] | None:
-        """When the claims were registered that are as they were then; None if none was."""
+        """Return when each claim that is unchanged since was registered; None if none was."""
         return registered(self.folder, self.scale.name, self.digests)
 
     def runs(self, name: str) -> tuple[Run, ...]:
-        """The runs of a recipe, one for each seed.
+        """Return the runs of a recipe, one for each seed.
 
-        Raises VitrailError where there is no such recipe, or one is not valid.
+        Raises VitrailError if there is no such recipe, or if any recipe of the paper is not valid.
         """
         self.require(name)
         return self._runs[name]
 
     def run(self, name: str) -> Run:
-        """The run of a recipe under its first seed; errors as `runs`."""
+        """Return the run of a recipe under its first seed; errors as `runs`."""
         return self.runs(name)[0]
 
     def measurement(self, name: str, recipe: str | None) -> Measurement:
-        """A measurement under its first seed; errors as `measurements`."""
+        """Return a measurement under its first seed; errors as `measurements`."""
         return self.measurements(name, recipe)[0]
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def measurements(self, name: str, recipe: str | None) -> tuple[Measurement, ...]:
-        """Resolve a measure at this scale, on runs or a recipe if it measures one, for each seed.
+        """Return the measurements of a measure at this scale, one for each seed.
 
-        Raises VitrailError where the measure is unknown, or a recipe is missing or out of place.
+        `recipe` is the name of the recipe whose runs, or which itself, is measured; None for a
+        measure that needs no recipe.
+
+        Raises VitrailError if the measure is unknown, if it needs a recipe and none is given, or if
+        one is given and it takes none.
         """
         where = str(self.artifacts_path)
         require_known(f"{where}: measure", name, self.artifacts_file.measures)
@@ -218,7 +222,7 @@ class Paper(PaperAtScale, Links):
     def _subjects(
         self, name: str, spec: MeasureSpec, recipe: str | None
     ) -> Iterator[tuple[int, Run | None, Run | None, Path, str]]:
-        """What a measure is taken on: seed, run, described run, folder and name of its records."""
+        """Yield for each measurement: seed, run, described run, folder and name of its record."""
         root = self._runs_root / self.name
         if spec.on == "run" and recipe is not None:
             runs = self.runs(recipe)
@@ -241,10 +245,11 @@ class Paper(PaperAtScale, Links):
 
     @functools.cached_property
     def _runs(self) -> dict[str, tuple[Run, ...]]:
-        """The runs of every recipe, the same for those that come out equal."""
+        """Return the runs of every recipe by name; equal recipes share their runs."""
         runs: dict[str, tuple[Run, ...]] = {}
         shared: dict[tuple[str, int], tuple[Run, ...]] = {}
-        # Sources come first. Equal recipes have as many, so among them the file's order is kept.
+        # A recipe comes after those that it starts from. Equal recipes start from equally many, and
+        # the sort is stable, so that they stay in the order of the file.
         for name in sorted(self.recipes, key=lambda name: len(self.sources(name))):
             made = self._runs_of(
                 name, next((runs[source_name] for source_name in self.sources(name)), ())
@@ -272,7 +277,7 @@ class Paper(PaperAtScale, Links):
     def _as_run(
         self, name: str, recipe: AnyRecipe, number: int = 0, source: Run | None = None
     ) -> Run:
-        """The run of a recipe under the seed of this number, counted from 0."""
+        """Return the run of a recipe; its seed is the scale's first seed plus `number`."""
         return Run(
             paper=self.name,
             name=name,
@@ -335,7 +340,7 @@ class Paper(PaperAtScale, Links):
         )
 
     def _stand_ins_in(self, measurements: Iterable[Measurement]) -> dict[str, str]:
-        """The stand-ins that measurements read, with what they replace."""
+        """Return the stand-ins that measurements read, each with the names of what it replaces."""
         read = {
             name
             for measurement in measurements
@@ -347,7 +352,11 @@ class Paper(PaperAtScale, Links):
         return {here: names for here, names in self.names_replaced.items() if here in read}
 
     def _changes_of(self, measurements: Iterable[Measurement]) -> list[str]:
-        """What the scale changes of the recipes that are measured, where it is to be said."""
+        """Return a sentence on what the scale changes of the measured recipes, as a list.
+
+        The list is empty if nothing changes, or if the scale does not list its changes
+        (`lists_changes`).
+        """
         if not self.lists_changes:
             return []
         found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
@@ -360,7 +369,10 @@ class Paper(PaperAtScale, Links):
         return [f"Changed at this scale: {'; '.join(changes)}."] if changes else []
 
     def _not_measured(self, artifact: str, cells: Iterable[CellSpec]) -> list[str]:
-        """The datasets of cells that this scale lacks, and where the artifact is made of them."""
+        """Return sentences on the datasets that this scale lacks for the cells of an artifact.
+
+        Each names the scales that make the artifact with these datasets, if there are any.
+        """
         lacking = dict.fromkeys(
             dataset for cell in cells for dataset in self.lacking(cell.measure, cell.recipe)
         )
@@ -398,16 +410,13 @@ class Paper(PaperAtScale, Links):
         )
 
     def _as_printed(self, measurement: Measurement) -> bool:
-        """Whether arguments and datasets of a measurement are the paper's own."""
+        """Tell whether the arguments and datasets of a measurement are the paper's own."""
         printed = self.artifacts_file.measures[measurement.name]
         names = tuple(info.name for info in measurement.datasets)
         return (measurement.args, names) == (printed.args, printed.datasets)
 
     def _one_training(self, cells: Iterable[tuple[str | None, Cell]]) -> set[tuple[str, str]]:
-        """The places of cells, given with their recipes, that show one quantity of a run in a row.
-
-        Their recipes and measurements differ: a copy of a measurement is told as such.
-        """
+        """Return the places (row, column) of cells of one row that show the same training."""
         found: dict[object, list[tuple[str | None, Cell]]] = defaultdict(list)
         for recipe, cell in cells:
             if (measurement := self.measurement_of(cell)) and measurement.run:
@@ -435,13 +444,13 @@ class Catalog(Links):
         self.runs_root = settings.runs
         self.data_root = Path(settings.data_root)
         self.results = settings.results
-        # Links every artifact, says which claims hold.
+        # The record of the report, which links every artifact and has the status of every claim.
         self.report = self.results / "report.json"
         self.reports = report_files(self.report)
         self.datasets = load_registry(root / "configs" / "datasets.yaml")
         folders = sorted(file.parent for file in (root / "configs" / "papers").glob("*/paper.yaml"))
         require_known("lead_paper", settings.lead_paper, [folder.name for folder in folders])
-        # The lead paper first, and last what prints nothing.
+        # The lead paper comes first; folders without printed values come last.
         folders.sort(
             key=lambda folder: (
                 folder.name != settings.lead_paper,
@@ -452,7 +461,7 @@ class Catalog(Links):
         self._refuse_ambiguous_names()
 
     def _refuse_ambiguous_names(self) -> None:
-        """Refuse a table of one paper called as another's figure: Snakemake's rules go by names."""
+        """Raise VitrailError if a name is both a table and a figure, or is `search`."""
         kinds: dict[str, tuple[str, str]] = {}
         for paper in self.papers.values():
             for name, spec in paper.artifacts_file.artifacts.items():
@@ -469,19 +478,19 @@ class Catalog(Links):
                     )
 
     def extended(self) -> Catalog:
-        """Return the catalogue with the rows that the papers lack, whatever the scale says."""
+        """Return the catalogue with `extensions` set: with the rows that the papers do not have."""
         settings = self.settings.model_copy(update={"extensions": True})
         return self if self.scale.extensions else Catalog(self.root, settings)
 
     @property
     def artifacts(self) -> Iterator[Artifact]:
-        """Every artifact of every paper at this scale, but for the tables of searches."""
+        """Yield every artifact of every paper at this scale, without the tables of searches."""
         for paper in self.papers.values():
             yield from paper.artifacts.values()
 
     @property
     def everything(self) -> Iterator[Artifact]:
-        """The artifacts, and the table of each paper's searches."""
+        """Yield every artifact, then the table of searches of each paper that has one."""
         yield from self.artifacts
         yield from filter(None, (paper.search for paper in self.papers.values()))
 
@@ -491,17 +500,17 @@ class Catalog(Links):
         return self.papers[name]
 
     def artifact(self, paper: str, name: str) -> Artifact:
-        """Return one artifact; raises VitrailError where the paper has none such at this scale."""
+        """Return one artifact; raises VitrailError if the paper has none of this name here."""
         artifacts = self.paper(paper).artifacts
         require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
         return artifacts[name]
 
     def files(self, artifact: Artifact) -> tuple[Path, ...]:
-        """Where an artifact is rendered to."""
+        """Return the files that an artifact is rendered to."""
         return artifact.files_in(self.results / artifact.paper)
 
     def place_of(self, target: Target) -> str:
-        """Where to look for what a target has made: its page, or the folder of several."""
+        """Return where to look at a target's results: its one page, or the common folder."""
         if self.reports[0] in target.files:
             return f"{self.results}/, all on one page in {self.reports[1]}"
         shown = [str(path) for path in target.files if path.suffix in (".md", ".png")]
@@ -509,36 +518,36 @@ class Catalog(Links):
 
     @functools.cached_property
     def runs(self) -> dict[Path, Run]:
-        """The runs behind all artifacts of this scale, by the records of their trainings."""
+        """Return the runs that all artifacts of this scale need, by their records."""
         return {run.record: run for run in self.runs_of(*self.artifacts)}
 
     @functools.cached_property
     def measurements(self) -> dict[Path, Measurement]:
-        """The measurements behind all artifacts and searches of this scale, by their records."""
+        """Return the measurements of all artifacts and searches of this scale, by their records."""
         return {measured.path: measured for measured in self.measurements_of(*self.everything)}
 
     @functools.cached_property
     def measured(self) -> Mapping[Path, Measurement]:
-        """The measurements of all papers by their records."""
-        for _ in self.everything:  # each adds its own to its paper's
+        """Return the measurements of all papers by the paths of their records."""
+        for _ in self.everything:  # building an artifact fills `measured` of its paper
             pass
         return ChainMap(*(paper.measured for paper in self.papers.values()))
 
     @functools.cached_property
     def trainings(self) -> dict[Path, Run]:
-        """The runs behind all artifacts and searches of this scale, by their records."""
+        """Return the runs that artifacts and searches of this scale need, by their records."""
         return {run.record: run for run in self.runs_of(*self.everything)}
 
     @functools.cached_property
     def records(self) -> frozenset[Path]:
-        """The records of all trainings, measurements and renderings of this scale."""
+        """Return the records of all trainings, measurements and renderings of this scale."""
         return frozenset((*self.trainings, *self.measurements, *self.renderings))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def node(self, output: Path) -> AnyNode:
-        """The node whose record is `output`.
+        """Return the node whose record is `output`.
 
-        Raises VitrailError where no recipe or artifact of this scale has it.
+        Raises VitrailError if no recipe and no artifact of this scale has this record.
         """
         if output in self.measurements:
             return self.measurement_node(self.measurements[output])
@@ -555,21 +564,21 @@ class Catalog(Links):
 
     @functools.cached_property
     def renderings(self) -> dict[Path, Artifact]:
-        """The artifacts and searches of this scale, by the records of their renderings."""
+        """Return artifacts and tables of searches of this scale, by their renderings' records."""
         return {self.rendering(artifact): artifact for artifact in self.everything}
 
     def rendering(self, artifact: Artifact) -> Path:
-        """The record of an artifact's rendering."""
+        """Return the path of the record of an artifact's rendering."""
         return self.results / artifact.paper / f"{artifact.name}.json"
 
     def resources(self, of: Run | Measurement) -> Resources:
-        """What the training of a run, or a measurement, asks for."""
+        """Return the resources that the training of a run, or a measurement, asks for."""
         run = of if isinstance(of, Run) else of.on
         settings = self.paper(of.paper).run_settings(run.name if run else None)
         return resources_of(of, settings, self.scale.device)
 
     def training_node(self, run: Run) -> TrainingNode:
-        """The node that trains a run.
+        """Return the node that trains a run.
 
         Raises:
             VitrailError: the devices that it asks for cannot share its steps equally.
@@ -590,7 +599,7 @@ class Catalog(Links):
         )
 
     def measurement_node(self, measurement: Measurement) -> MeasurementNode:
-        """The node that takes a measurement."""
+        """Return the node that takes a measurement."""
         read = sorted({info.name for info in measurement.reads})
         records = (measurement.run.record,) if measurement.run else ()
         recipe = measurement.on.recipe if measurement.on else None
@@ -603,7 +612,7 @@ class Catalog(Links):
         )
 
     def rendering_node(self, artifact: Artifact) -> RenderingNode:
-        """The node that renders an artifact."""
+        """Return the node that renders an artifact."""
         code = rendering_code(artifact.draw)
         return RenderingNode(
             scale=self.settings.label,
@@ -617,7 +626,7 @@ class Catalog(Links):
 
     @functools.cached_property
     def said(self) -> Report:
-        """What the report says besides the artifacts."""
+        """Return the texts and claims that the report shows besides the artifacts."""
         return Report(
             scale=self.scale.name,
             description=self.scale.description,
@@ -628,7 +637,7 @@ class Catalog(Links):
 
     @functools.cached_property
     def report_node(self) -> ReportNode:
-        """The node that writes the report."""
+        """Return the node that writes the report."""
         code = report_code()
         renderings = tuple(map(self.rendering, self.artifacts))
         return ReportNode(
@@ -643,7 +652,10 @@ class Catalog(Links):
         )
 
     def commit(self, code: Code) -> str | None:
-        """The commit of the checkout, "-dirty" appended where a file of this code differs."""
+        """Return the commit of the checkout, with "-dirty" appended if a file of this code differs.
+
+        "-dirty" is also appended if git cannot list the changed files. None if there is no commit.
+        """
         head, changed = self._checkout
         if head is None or changed is None:
             return head and head + DIRTY
@@ -651,14 +663,14 @@ class Catalog(Links):
 
     @functools.cached_property
     def _checkout(self) -> tuple[str | None, set[Path] | None]:
-        """The commit, and the files that differ from it; None where git cannot tell."""
+        """Return the commit and the files that differ from it; None for what git cannot tell."""
         changed = changed_files()
         return head(), None if changed is None else {checkout() / name for name in changed}
 
     def _common(
         self, of: Run | Measurement, output: Path, inputs: Iterable[Path], code: Code
     ) -> dict[str, Any]:
-        """The fields that trainings and measurements have besides what they are of."""
+        """Return the fields that the nodes of trainings and of measurements have in common."""
         return {
             "scale": self.settings.label,
             "config": self.config(),
@@ -680,34 +692,36 @@ class Catalog(Links):
         return file in self.records or file in files
 
     def receipt_of(self, dataset: str) -> Path:
-        """The file that says that a dataset is there and sound."""
+        """Return a dataset's receipt: the file which states that its files are complete."""
         return self.fetched / f"{dataset}.json"
 
     @property
     def fetched(self) -> Path:
-        """The folder of receipts and logs of what is fetched, one for each data root.
+        """Return the folder of receipts and logs of fetched datasets, one for each data root.
 
-        It lies below the runs, since the data root may be a folder of others, which is only read.
+        It lies in the folder of runs, since the data root may belong to other people and is only
+        read.
         """
         return self.runs_root / f"data-{short_hash(str(self.data_root))}"
 
     def made_of(self, dataset: str) -> str:
-        """What decides whether a dataset is fetched again, as JSON.
+        """Return, as JSON, what decides whether a dataset is fetched again.
 
-        That is what its entry says of the files and their images, and the code that makes them.
+        This is the part of its registry entry that decides its files and images, the digest of the
+        images, and the digest of the code that prepares the files.
         """
         info = find(dataset, self.datasets)
         code = preparation_code(info).digest
         return json.dumps({"entry": info.identity_fields, "digest": info.digest, "code": code})
 
     def weights_of(self, published: str) -> Path:
-        """The file that holds published weights: those of a timm model, or at a URL."""
+        """Return the file of published weights, named by a timm model or by their URL."""
         name = Path(published.rpartition("/")[2]).stem if "://" in published else published
         return self.data_root / "weights" / f"{name}.safetensors"
 
     @functools.cached_property
     def targets(self) -> dict[str, Target]:
-        """Everything one may ask for by name; short names too for the lead paper's artifacts."""
+        """Return all targets by name; artifacts of the lead paper also have a short name."""
         targets: dict[str, Target] = {}
 
         def add(name: str, caption: str, artifacts: Iterable[Artifact], *more: Path) -> None:
@@ -731,7 +745,7 @@ class Catalog(Links):
         for kind in ("table", "figure"):
             chosen = (artifact for artifact in everything if artifact.kind == kind)
             add(f"{kind}s", f"every {kind} of every paper", chosen)
-        # After the lead paper's short names, of which a collection's name may be one.
+        # Added after the lead paper's short names: a collection replaces one of the same name.
         for collection in dict.fromkeys(artifact.collection for artifact in everything):
             if collection is not None:
                 members = [each for each in everything if each.collection == collection]
@@ -742,11 +756,11 @@ class Catalog(Links):
         return targets
 
     def require_code(self, artifacts: Iterable[Artifact] | None = None) -> None:
-        """Raise a `VitrailError` where a measure or a drawing names code that is not ours.
+        """Raise a `VitrailError` if a measure or figure names an unknown function or argument.
 
-        So a misspelt function or argument is told before anything is trained. Loading a catalogue
-        does not ask for it, since it takes the time of reading the sources. Without `artifacts`
-        all of the scale are checked.
+        A misspelt name is thus reported before anything is trained. Loading a catalogue does not
+        check this, since reading the sources takes time. Without `artifacts`, all of the scale are
+        checked.
         """
         for artifact in self.artifacts if artifacts is None else artifacts:
             for measurement in self.measurements_of(artifact):
@@ -757,9 +771,9 @@ class Catalog(Links):
                 require_function(artifact.draw, (), where)
 
     def require_devices(self, artifacts: Iterable[Artifact] | None = None) -> None:
-        """Raise a `VitrailError` where the GPUs of a training cannot share its steps equally.
+        """Raise a `VitrailError` if the GPUs of a training cannot share its steps equally.
 
-        Without `artifacts` the trainings behind all of the scale are checked.
+        Without `artifacts`, the trainings of all artifacts of the scale are checked.
         """
         chosen = self.artifacts if artifacts is None else artifacts
         for run in self.runs_of(*chosen):
@@ -771,9 +785,9 @@ class Catalog(Links):
         require_devices(run, self.resources(run), where)
 
     def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
-        """Raise a `VitrailError` where published weights are not in the registry.
+        """Raise a `VitrailError` if published weights are not in the registry.
 
-        Without `artifacts` those behind all of the scale are looked up.
+        Without `artifacts`, the weights of all artifacts of the scale are checked.
         """
         chosen = self.artifacts if artifacts is None else artifacts
         names = {run.recipe.model.published for run in self.runs_of(*chosen)} - {None}
@@ -782,12 +796,12 @@ class Catalog(Links):
             find_weights(self.weights_of(name).stem, registry)
 
     def snakemake(self, target: str, *options: str, **changes: str) -> str:
-        """Write the command that makes a target with these settings, of which some are changed."""
+        """Return the command that makes a target with these settings, after `changes` to them."""
         return snakemake_command(target, *options, config=self.config(**changes))
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def config(self, **changes: str) -> tuple[str, ...]:
-        """What --config gives: the scale, and what is not as ``configs/default.yaml`` has it."""
+        """Return the --config values: the scale, and each setting that is not the default."""
         written = load_settings(self.root)
         return tuple(
             f"{name}={value}"
@@ -799,8 +813,8 @@ class Catalog(Links):
         """Return a target by name.
 
         Raises:
-            VitrailError: this scale does not make it; the error names the scales that do, or else
-                the closest name.
+            VitrailError: this scale does not make it; the error names the scales that do, or, if no
+                scale knows the name, the closest name.
         """
         if name in self.targets:
             return self.targets[name]
@@ -834,7 +848,7 @@ def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
 
 
 def _reported(paper: Paper) -> ReportedPaper:
-    """A paper as the report needs it."""
+    """Return what the report shows of a paper."""
     return ReportedPaper(
         name=paper.name,
         **{name: getattr(paper.info, name) for name in ("title", "authors", "venue", "url")},
@@ -847,10 +861,10 @@ def _reported(paper: Paper) -> ReportedPaper:
 
 
 def _text_of(path: Path) -> str:
-    """The text of a file; none where there is no such file."""
+    """Return the text of a file; "" if there is no such file."""
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 def is_target_name(text: str) -> bool:
-    """Tell a target's name from a file's path on the command line."""
+    """Tell whether an argument on the command line is a target's name and not a file's path."""
     return re.fullmatch(r"[\w-]+", text) is not None

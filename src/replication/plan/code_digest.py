@@ -1,10 +1,10 @@
-"""What a number depends on in the code, as one digest.
+"""One digest of all code that a number depends on.
 
-Counted are the modules that measure, build the model, register what it is made of by name and open
-the dataset, and all that these import (`replication.plan.module_digest`). The source is read,
-nothing is imported. A package decides whether a module counts (`COUNTS`): planning and talking to
-people decide no number. In these packages a module does not count that has a line ``# decides no
-number``.
+Counted are the modules that measure, that build the model, that register its parts by name and that
+open the dataset, and all modules that these import (`replication.plan.module_digest`). The source
+is read; nothing is imported. Whether a module counts is decided by its package (`COUNTS`): code
+that plans, or that reads and prints for users, changes no number. Inside these packages, a module
+with the line ``# decides no number`` does not count.
 """
 
 from __future__ import annotations
@@ -31,62 +31,64 @@ REPORTER = "replication.report.html_report:write_report"
 
 @dataclass(frozen=True)
 class Code:
-    """The code behind a result: functions and models as ``module:name``, and what they import.
+    """The code that a result depends on: functions and models, as ``module:name``.
 
-    Their order tells what each is for.
+    All that their modules import belongs to it. The position of a root tells its purpose, so the
+    order of `roots` enters the digest.
     """
 
     roots: tuple[str, ...]
 
     @property
     def digest(self) -> str:
-        """16 hex digits of the SHA-256 of what the roots, and all that they import, do."""
+        """Return 16 hex digits of the SHA-256 of the roots' code and all that they import."""
         text = "\n".join(map(_reference, self.roots))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
     def modules(self) -> frozenset[str]:
-        """The modules of the roots, and all that they import, as far as they count."""
+        """Return the modules of the roots and all that they import, as far as they count."""
         return closure(map(_module, self.roots))
 
 
 def measurement_code(
     function: str, args: Any, recipe: AnyRecipe | None, datasets: Iterable[DatasetInfo]
 ) -> Code:
-    """The code that decides what is measured, as it is now.
+    """Return the code that decides the values of a measurement, as it is now.
 
-    `args` of the ``module:function`` may name models; `recipe` is what it is taken on, if it is on
-    something, trained or not; `datasets` are those whose images it may read.
+    `args` are those of the measured `function` (``module:function``) and may name models. `recipe`
+    is what is measured, trained or not; None if the measure needs no recipe. `datasets` are those
+    whose images may be read.
     """
     built = (f"{recipe.builder}:build_model", *_named_in(recipe)) if recipe is not None else ()
     return Code((function, *_named_in(args), *_openers(datasets), *built))
 
 
 def training_code(recipe: AnyRecipe, dataset: DatasetInfo) -> Code:
-    """The code that trains a recipe on a dataset, as it is now."""
+    """Return the code that trains a recipe on a dataset, as it is now."""
     return Code((*recipe.code, *_named_in(recipe), *_openers([dataset])))
 
 
 def preparation_code(info: DatasetInfo) -> Code:
-    """The code that makes a dataset's files; none where it is not made."""
+    """Return the code that makes a dataset's files; without roots if no code of ours makes them."""
     return Code((info.prepare,) if info.prepare else ())
 
 
 def rendering_code(draw: str | None) -> Code:
-    """The code that renders: what all artifacts share, and a figure's own function."""
+    """Return the code that renders an artifact: what all share, and a figure's own function."""
     return Code((RENDERER, draw) if draw else (RENDERER,))
 
 
 def report_code() -> Code:
-    """The code that writes the report of a scale."""
+    """Return the code that writes the report of a scale."""
     return Code((REPORTER,))
 
 
 def require_function(function: str, arguments: Iterable[str], where: str) -> None:
     """Raise a `VitrailError` unless a module of ours defines a function that takes `arguments`.
 
-    The source is read, nothing is imported. `function` is ``module:function``; what it is called
-    with first is not among the `arguments`; `where` says what names it.
+    The source is read; nothing is imported. `function` is ``module:function``. Its first parameter
+    is not one of the `arguments`. `where` is the place that names the function, for the error.
     """
     module, _, name = function.partition(":")
     if module not in modules():
@@ -112,10 +114,10 @@ def require_function(function: str, arguments: Iterable[str], where: str) -> Non
 
 
 def parameters_of(function: str) -> dict[str, Any]:
-    """What a function of ours, ``module:function``, may be given besides its first argument.
+    """Return the parameters of a function (``module:function``) but for the first, with defaults.
 
-    Each with its default: None where there is none, or where it is no plain value. Empty if the
-    source does not tell.
+    A default is None if the parameter has none, or one that is not a literal. The result is empty
+    if the signature cannot be read from the source.
     """
     module, _, name = function.partition(":")
     written = _defined_in(module).get(name)
@@ -137,9 +139,9 @@ def _plain(node: ast.expr | None) -> Any:
 
 @functools.cache
 def _defined_in(module: str) -> dict[str, ast.arguments | None]:
-    """The functions at the top level of a module, with their arguments.
+    """Return the functions at the top level of a module, with their arguments.
 
-    Of a function that is assigned, as what another one makes, they are not known: None.
+    The arguments are None for a name that is assigned (such as the result of another function).
     """
     defined: dict[str, ast.arguments | None] = {}
     for node in syntax_tree(file_of(module)).body:
@@ -153,7 +155,7 @@ def _defined_in(module: str) -> dict[str, ast.arguments | None]:
 
 
 def closure(roots: Iterable[str]) -> frozenset[str]:
-    """Some modules and all that they import, directly or not, as far as they count."""
+    """Return the counted modules among `roots` and all that they import, directly or indirectly."""
     return _closure(frozenset(roots))
 
 
@@ -171,7 +173,7 @@ def _closure(roots: frozenset[str]) -> frozenset[str]:
 
 @functools.cache
 def _reference(root: str) -> str:
-    """What stands for a root; its name for one that is not there, as `require_function` tells."""
+    """Return the digest of a root; its name if there is no such module, or if it does not count."""
     module, _, name = root.partition(":")
     known = module in modules() and counts(module)
     return module_code(module).reference(name) if known else root
@@ -179,7 +181,7 @@ def _reference(root: str) -> str:
 
 @functools.cache
 def registering_modules() -> dict[str, str]:
-    """The module that registers each model of timm's kind, and each type of mmengine's, by name."""
+    """Return the module that registers each model of timm and each type of mmengine, by name."""
     found = {}
     for module, path in sorted(modules().items()):
         if any(word in path.read_text(encoding="utf-8") for word in REGISTERING):
@@ -188,7 +190,7 @@ def registering_modules() -> dict[str, str]:
 
 
 def _registered_in(tree: ast.Module) -> Iterator[str]:
-    """The names at the top level of what is registered: by a decorator, or where it is assigned."""
+    """Yield the names that a module registers at its top level, by a decorator or an assignment."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef | ast.FunctionDef):
             for decorator in node.decorator_list:
@@ -203,18 +205,18 @@ def _registers(function: ast.expr) -> bool:
 
 
 def _registered_name(decorator: ast.expr) -> str | None:
-    """The `name` that a call of a decorator gives, if it does: else the class has its own."""
+    """Return the `name` that a call of a decorator gives; None if it gives none."""
     given = {word.arg: word.value for word in getattr(decorator, "keywords", [])}
     return ast.literal_eval(given["name"]) if "name" in given else None
 
 
 def _named_in(value: Any) -> list[str]:
-    """The models and types of ours that a recipe, or a measure's arguments, name, as roots."""
+    """Return as roots our models and types that a recipe, or the arguments of a measure, name."""
     strings = {*_strings(value.model_dump() if isinstance(value, Training) else value)}
     if isinstance(value, Training):
         strings.update(value.names_elsewhere())
     known = registering_modules()
-    if any(text.startswith(HUBS) for text in strings):  # a model of a hub may be any of ours
+    if any(text.startswith(HUBS) for text in strings):  # a hub's model may use any of our models
         names = {*known}
     else:  # a name may carry the tag of its weights, as timm's do
         names = {text.partition(".")[0] for text in strings} & known.keys()
@@ -230,7 +232,7 @@ def _strings(value: Any) -> Iterator[str]:
 
 
 def _openers(datasets: Iterable[DatasetInfo]) -> Iterator[str]:
-    """What opens these datasets: our function, and mmseg's class where it is ours."""
+    """Yield the code that opens datasets: our loader, and mmseg's dataset class if it is ours."""
     for info in datasets:
         yield info.loader
         if info.segmentation:

@@ -1,8 +1,9 @@
-"""What ``--config fast_dev_run=true`` changes of any scale, so that every step of it can be tried.
+"""Rehearsal of a scale: what ``--config fast_dev_run=true`` changes, so that each step is tried.
 
-Two optimiser steps of each training, a few images and repetitions of each measure, made-up images
-in the format of each dataset that has files, no published weights. Models, transforms, losses and
-optimisers are the recipe's own; Vision Transformers have two blocks. The numbers mean nothing.
+Each training takes two optimiser steps, each measure a few images and repetitions. Each dataset
+that has files is replaced by made-up images in its format, and no published weights are loaded.
+Transforms, losses and optimisers are the recipe's own; so are the models, but that Vision
+Transformers have two blocks. The numbers mean nothing.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ NOTE = "Made with fast_dev_run=true: two steps and a few images. These numbers m
 STEPS = 2
 SIZE, MICRO = 4, 2  # images of a step, in two micro-batches
 DEPTH = 2
-MEM_MB = 8000  # at most, of what a scale asks for
+MEM_MB = 8000  # upper limit of the memory that a node asks for
 
 TAKES_DEPTH = re.compile(r"(^|_)(vit|deit3?|flexivit|naflexvit)(_|$)")
-"""The names, as timm writes them, of models that take the number of their blocks as `depth`."""
+"""Matches timm's names of the models that take their number of blocks as the argument `depth`."""
 
 AT_MOST = {
-    "images": 256,  # of test images: a miniature has few, and some are to be classified correctly
+    "images": 256,  # test images: a miniature has few, and a model must be right about some
     "batch_size": 2,
     "passes": 1,
     "warmup": 0,
@@ -35,19 +36,19 @@ AT_MOST = {
     "iterations": 2,
     "permutations": 1,
     "estimates": 2,
-    "reference": 16,  # permutations of an estimate that others are compared with
+    "reference": 16,  # permutations of the estimate with which the others are compared
     "parts": 1,
     "shifts": 2,
     "maps": 2,  # of a Monte Carlo estimate
 }
-"""Arguments of measures that say how much is measured, and how much is enough."""
+"""Arguments of measures that are counts, with the largest value of each in a rehearsal."""
 
-MADE_UP = 2  # images, where a measure makes them up
-RATES = [1.0e-3, 0.1]  # of linear probes: 52 classifiers of 10,000 classes take 10 GB
+MADE_UP = 2  # largest number of images that a measure generates itself
+RATES = [1.0e-3, 0.1]  # of linear probes; all 52 classifiers of 10,000 classes would take 10 GB
 
 
 def scale_of(scale: Scale) -> Scale:
-    """Return a scale as it is rehearsed: on a CPU, by jobs that read their images themselves."""
+    """Return a scale as it is rehearsed: on a CPU, without worker processes that load images."""
     description = f"a rehearsal of scale {scale.name}; its numbers mean nothing"
     return scale.model_copy(update={"description": description, "device": "cpu", "workers": 0})
 
@@ -62,9 +63,10 @@ def run_settings_of(settings: RunSettings) -> RunSettings:
 
 
 def stand_ins(own: Mapping[str, str | None], registry: Mapping[str, DatasetInfo]) -> StandIns:
-    """Return which dataset is read in place of each: the miniature of its own or its stand-in.
+    """Return the dataset that is read in place of each: the miniature of its stand-in or of itself.
 
-    `own` are the stand-ins of the scale. Datasets that come with a package are read themselves.
+    `own` are the stand-ins of the scale; None stays None. Datasets without a miniature (those that
+    come with a package) are read themselves.
     """
     read = {name: own.get(name, name) for name in registry} | dict(own)
     return {
@@ -75,10 +77,10 @@ def stand_ins(own: Mapping[str, str | None], registry: Mapping[str, DatasetInfo]
 
 
 def changes_of(recipe: Training, device: str) -> dict[str, Any]:
-    """What is laid over a recipe's values so that it trains for two steps on this kind of device.
+    """Return the values to merge over a recipe so that it trains for two steps on this device.
 
-    A training without steps stays one. Of a training that keeps teachers there are as many steps as
-    teachers.
+    A training of no steps keeps none. A training that saves teachers takes as many steps as it
+    saves teachers, but at least two.
     """
     fields = recipe.model_dump(mode="json")
     own, model = fields["schedule"], fields["model"]
@@ -100,10 +102,10 @@ def changes_of(recipe: Training, device: str) -> dict[str, Any]:
 
 
 def measure_of(spec: MeasureSpec, defaults: Mapping[str, Any], device: str) -> MeasureSpec:
-    """Return a measure that takes seconds on this kind of device, once.
+    """Return a measure with one seed and arguments that make it take seconds on this device.
 
-    `defaults` are the parameters that its function has, each with its default. A measure of the
-    paper's own recipe needs neither data nor training, and stays.
+    `defaults` are the parameters of its function, each with its default. A measure of the paper's
+    own recipe (`on: paper`) needs neither data nor training and is returned unchanged.
     """
     if spec.on == "paper":
         return spec
@@ -120,7 +122,10 @@ def measure_of(spec: MeasureSpec, defaults: Mapping[str, Any], device: str) -> M
 
 
 def _on_cpu(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What a CPU needs: it has no fp16, and compiles longer than two steps take."""
+    """Return the changes for a CPU: bf16 in place of fp16, which it lacks, and no compilation.
+
+    Compiling takes longer than two steps.
+    """
     changes: dict[str, Any] = {}
     if values.get("precision") == "fp16":
         changes["precision"] = "bf16"
@@ -130,7 +135,7 @@ def _on_cpu(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _fewer(values: Mapping[str, Any]) -> dict[str, Any]:
-    """What is less of some arguments: counts (None is all that there is), and depths of models."""
+    """Return lower values of some arguments: counts (None means all) and depths of models."""
     changes: dict[str, Any] = {}
     for name, value in values.items():
         if isinstance(value, dict):
@@ -142,7 +147,7 @@ def _fewer(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _shallow(model: Mapping[str, Any]) -> dict[str, Any]:
-    """What makes a model of two blocks, its `name` and `args` given, of which one is octic."""
+    """Return the `args` that limit a model (`name`, `args`) to two blocks, one of them octic."""
     args = model.get("args", {})
     if not (TAKES_DEPTH.search(model["name"]) or "depth" in args) or args.get("depth", 3) <= DEPTH:
         return {}

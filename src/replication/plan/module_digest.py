@@ -1,23 +1,24 @@
-"""What a module of ours does, as a digest, whatever modules and functions are called.
+"""The digest of what a module of ours does, independent of the names of modules and functions.
 
 The digest of a module covers its code, as `replication.config.python_source.deciding_tree` gives
-it, and all that it imports of ours. Two kinds of names are left out:
+it, and all modules of ours that it imports. Two kinds of names are left out:
 
-- the name of a module: where a name is used that an import binds, the digest of the imported
-  module stands in its place;
-- the name of a function at the top level: its number among the functions of its module stands for
-  it, there and in the modules that import it.
+- the name of a module: wherever a name is used that an import binds, it is replaced by the digest
+  of the imported module;
+- the name of a function at the top level: it is replaced by its number among the functions of its
+  module, both there and in the modules that import it.
 
-So a module that is moved and a function that is renamed, each with all its uses, change no digest.
-An exchange does: of two modules that trade their names, the importer gets another digest; of two
-functions that trade their names, another number; of two that trade their bodies, the text differs.
+So no digest changes if a module is moved, or a function renamed, together with all its uses. An
+exchange does change a digest: if two modules trade their names, the importer gets another digest;
+if two functions trade their names, they get other numbers; if they trade their bodies, the text
+differs.
 
-A name is replaced only if it has one meaning in the whole module. It stays as it is written where
-something else binds it, too (an argument, a variable, a class), where it is a builtin's or begins
-with two underscores, where a string equals it (as in ``__all__`` or ``getattr``), and where a
-decorator may register the function by it. The names of classes and constants stay. Who imports a
-module as a whole reaches any name in it, so there the module's names count. Not noticed would be
-code that reads the ``__name__`` of a function to compute a number with it.
+A name is replaced only if it has one meaning in the whole module. It stays as it is written if
+something else binds it, too (an argument, a variable, a class), if it is a builtin's or begins with
+two underscores, if a string equals it (as in ``__all__`` or ``getattr``), or if a decorator may
+register the function under it. The names of classes and constants stay. A module that imports
+another as a whole can reach any name in it, so in this case the names of the imported module count.
+One case is not noticed: code that reads the ``__name__`` of a function to compute a number with it.
 """
 
 from __future__ import annotations
@@ -46,13 +47,13 @@ COUNTS = (
     *("replication.training", "replication.datasets", "replication.measures"),
     *("replication.papers", "replication.claims", "replication.report"),
 )
-LEFT_OUT = "\n# decides no number"  # begins the line by which a module in these does not count
-VARIOUS = ""  # the meaning of a name that something else binds than a function or an import of ours
+LEFT_OUT = "\n# decides no number"  # the line that excludes a module of these packages
+VARIOUS = ""  # the meaning of a name that is neither a function nor an import of ours
 
 
 @dataclass(frozen=True)
 class ModuleCode:
-    """A module's digest, what names in it stand for, and the modules that it imports."""
+    """A module's digest, the replacement of each name in it, and the modules of ours it imports."""
 
     digest: str
     names: Mapping[str, str]
@@ -60,25 +61,25 @@ class ModuleCode:
 
     @functools.cached_property
     def whole(self) -> str:
-        """What stands for the module where any name in it may be used."""
+        """Return the module's replacement where any name in it may be used."""
         return _sha256(self.digest, *(f"{name} {is_}" for name, is_ in sorted(self.names.items())))
 
     def reference(self, name: str) -> str:
-        """What stands for a name of the module where it is imported."""
+        """Return the replacement of a name of the module in the modules that import it."""
         return f"{self.digest}.{self.names.get(name, name)}"
 
 
 @dataclass(frozen=True)
 class _Import:
-    """One name of an import statement: what it is called here, and what of ours it is."""
+    """One name of an import statement: its name in the importing module, and what of ours it is."""
 
     local: str
     module: str
-    name: str | None  # in that module; None of the module itself
+    name: str | None  # the name in that module; None if the module itself is imported
 
     @property
     def meaning(self) -> str:
-        """What stands for the name; of a module that does not count no digest stands there."""
+        """Return the replacement of the name; without a digest if the module does not count."""
         if not counts(self.module):
             return f"~{self.name or ''}"
         code = module_code(self.module)
@@ -87,7 +88,7 @@ class _Import:
 
 @functools.cache
 def modules() -> Mapping[str, Path]:
-    """The file of each of our modules, by its name."""
+    """Return the file of each of our modules, by the module's name."""
     found = {}
     for package in OURS:
         for path in sorted((SOURCES / package).rglob("*.py")):
@@ -97,28 +98,31 @@ def modules() -> Mapping[str, Path]:
 
 
 def file_of(module: str) -> Path:
-    """The file of one of our modules."""
+    """Return the file of one of our modules."""
     return modules()[module]
 
 
 @functools.cache
 def counts(module: str) -> bool:
-    """Whether results can depend on a module; fields of recipes decide by their values alone."""
+    """Tell whether results can depend on the code of a module.
+
+    They cannot on modules that define recipes: of a recipe only the values of its fields count.
+    """
     if module.startswith(RECIPES) or module.endswith(".recipe"):
         return False
     inside = any(f"{module}.".startswith(f"{package}.") for package in COUNTS)
     return inside and LEFT_OUT not in file_of(module).read_text(encoding="utf-8")
 
 
-_reading: list[str] = []  # the modules that are being read, each imported by the one before
+_reading: list[str] = []  # the modules now being read; each is imported by the one before it
 
 
 @functools.cache
 def module_code(module: str) -> ModuleCode:
-    """Read one of our modules.
+    """Read one of our modules: its digest, names and imports.
 
     Raises:
-        VitrailError: it is not valid Python, or it imports itself by way of others.
+        VitrailError: it is not valid Python, or it imports itself through other modules.
     """
     if module in _reading:
         circle = [*_reading[_reading.index(module) :], module]
@@ -166,7 +170,7 @@ def _read(module: str) -> ModuleCode:
                 kept = [each for one in block for each in _without(one, imports, names)]
                 setattr(node, field, kept or [ast.Pass()] * bool(block))
     imported = frozenset(each.module for each in imports.values())
-    # That a module is imported counts, as it may register something, and where it is does not.
+    # The import itself counts, since it may register something; its place in the file does not.
     behind = sorted(
         module_code(each.module).digest if each.name else each.meaning
         for each in imports.values()
@@ -176,12 +180,12 @@ def _read(module: str) -> ModuleCode:
 
 
 def _is_python(name: str) -> bool:
-    """Whether Python itself looks a name up, as ``__getattr__``, or has something of that name."""
+    """Tell whether Python itself looks a name up (as ``__getattr__``), or it is a builtin's."""
     return name.startswith("__") or hasattr(builtins, name)
 
 
 def _import(node: ast.Import | ast.ImportFrom, alias: ast.alias, module: str) -> _Import | None:
-    """What one name of an import statement in a module is, if it is of ours."""
+    """Return what of ours a name of an import statement in `module` is; None if it is not ours."""
     if isinstance(node, ast.Import):
         local, imported, name = alias.asname or alias.name, alias.name, None
     else:
@@ -199,7 +203,7 @@ def _import(node: ast.Import | ast.ImportFrom, alias: ast.alias, module: str) ->
 def _bound(
     tree: ast.Module, functions: Mapping[int, str], imports: Mapping[int, _Import]
 ) -> Iterator[tuple[str, str]]:
-    """Each place of a module that binds a name: the name, and what it means there."""
+    """Yield every binding in a module: the name, and its meaning there (`VARIOUS` if not ours)."""
     for node in ast.walk(tree):
         match node:
             case ast.alias() if id(node) in imports:
@@ -227,7 +231,7 @@ def _bound(
 def _without(
     statement: ast.stmt, imports: Mapping[int, _Import], names: Mapping[str, str]
 ) -> Iterator[ast.stmt]:
-    """A statement without its imports of ours, but for those that bind a name that stays."""
+    """Yield a statement without its imports of ours, except those whose name is not replaced."""
     if not isinstance(statement, ast.Import | ast.ImportFrom):
         yield statement
         return

@@ -1,9 +1,10 @@
-"""Which claims were fixed before their runs began: ``registrations.csv`` in a paper's folder.
+"""Preregistration: which claims were fixed before their runs began.
 
-``vitrail register`` writes there, for each empirical claim at a scale, a digest of all that decides
-its verdict but the outcome, with the time. A claim whose digest is another by now, or whose models
-began to be trained before that time, is exploratory; the others are confirmatory. The commit of a
-registration is that of its lines.
+``vitrail register`` writes, for each empirical claim at a scale, the time and the digest of all
+that decides its verdict except the outcome, into ``registrations.csv`` in the paper's folder. A
+claim is exploratory if its digest has changed since, or if the training of its models began before
+that time; otherwise it is confirmatory. The commit of a registration is the one that added its
+lines.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ REGISTRATIONS = "registrations.csv"
 
 
 class Registered(NamedTuple):
-    """A claim as it was registered at a scale: when (UTC, ISO 8601), and what decides it."""
+    """A registered claim: its scale and id, the time (UTC, ISO 8601), and its digest."""
 
     scale: str
     claim: str
@@ -36,10 +37,11 @@ class Registered(NamedTuple):
 
 
 def read_registrations(folder: Path) -> list[Registered]:
-    """Read the registered claims of a paper at all scales; none where there is no file.
+    """Read the registered claims of a paper at all scales; [] if there is no file.
 
     Raises:
-        VitrailError: the file cannot be read, or has other columns than `Registered`.
+        VitrailError: the file cannot be read, has other columns than `Registered`, or an empty
+            field.
     """
     path = folder / REGISTRATIONS
     if not path.is_file():
@@ -60,9 +62,10 @@ def read_registrations(folder: Path) -> list[Registered]:
 
 
 def register(folder: Path, scale: str, digests: Mapping[str, str]) -> list[str]:
-    """Write a paper's claims at a scale; return the ids of those that are new or changed.
+    """Register a paper's claims at a scale; return the ids of those that are new or changed.
 
-    A claim that is there with its digest keeps its time, and one that is not given is left out.
+    `digests` are those of the claims by id. A claim that is registered with the same digest keeps
+    its time; a claim that is not in `digests` is removed.
     """
     known = read_registrations(folder)
     before = {row.claim: row for row in known if row.scale == scale}
@@ -84,9 +87,9 @@ def register(folder: Path, scale: str, digests: Mapping[str, str]) -> list[str]:
 
 
 def registered(folder: Path, scale: str, digests: Mapping[str, str]) -> dict[str, str] | None:
-    """The time of each claim that has the digest it was registered with.
+    """Return the registration time of each claim whose digest is still the registered one, by id.
 
-    None where nothing is registered at the scale.
+    None if nothing is registered at the scale.
 
     Raises:
         VitrailError: as `read_registrations`.
@@ -102,11 +105,11 @@ def digests_of(
     artifacts: Mapping[str, Artifact],
     measurements_of: Callable[[Cell], Sequence[Measurement]],
 ) -> dict[str, str]:
-    """The digest of each empirical claim: its relation and margin, and what its cells measure.
+    """Return the digest of each empirical claim: its relation and margin, and what it measures.
 
-    That is measure and arguments, seeds, images, and of trained models the recipe. Neither the
-    claim's words nor code count: code is told by the commits of the runs. `measurements_of` gives
-    the measurements of a cell.
+    Of each cell of the claim, the digest covers the measure with its arguments, the seeds, the
+    datasets, and the recipe of a trained model. Neither the claim's wording nor code counts: the
+    code is told by the commits of the runs. `measurements_of` gives the measurements of a cell.
     """
 
     def measured(claim: Claim) -> list[Any]:
@@ -121,7 +124,7 @@ def digests_of(
 
 
 def cells_of(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[Cell]:
-    """The cells of both sides of a claim, in every row that it speaks of."""
+    """Yield the cells of both sides of a claim, in every row that the claim covers."""
     for operand in claim.operands:
         if operand.artifact not in artifacts:
             continue
@@ -136,7 +139,7 @@ def _relation(claim: Claim) -> dict[str, Any]:
 
 
 def _measured(key: str, measurements: Sequence[Measurement]) -> dict[str, Any] | None:
-    """What decides a cell's number, but for code; None where it is not measured at this scale."""
+    """Return what decides a cell's number, except code; None if nothing is measured for it."""
     if not measurements:
         return None
     first, run = measurements[0], measurements[0].on

@@ -1,7 +1,8 @@
-"""One paper at one scale: its recipes, how often they run, what its measures are asked.
+"""One paper at one scale: its recipes, the settings of their runs, and its measures.
 
-A recipe is the paper's own, then what the paper's file of the scale lays over it by patterns of
-names, then the dataset that stands in. Every value keeps the file and line that set it.
+A recipe is made in three steps: the paper's own values, then the changes that the paper's file of
+the scale makes to recipes by patterns of their names, then the dataset that stands in. Every value
+keeps the file and line that set it.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
 class PaperAtScale:
-    """What a paper's folder says at one scale.
+    """The content of a paper's folder at one scale.
 
-    `recipes` and `claims` are as the paper has them, before any scale; `layers` are the files of
-    the scale, the later laid over the earlier.
+    `recipes` are as the paper has them, before any scale; `layers` are the files of the scale, each
+    laid over those before it.
     """
 
     def __init__(
@@ -50,9 +51,9 @@ class PaperAtScale:
         root: Path,
         rehearsed: bool = False,
     ) -> None:
-        """Read the files, or raise VitrailError where one is wrong or names what there is not.
+        """Read the files; raises VitrailError if one is wrong or names something unknown.
 
-        What is `rehearsed` has no claims, and recipes and measures as `fast_dev_run` makes them.
+        If `rehearsed`, there are no claims, and recipes and measures are changed by `fast_dev_run`.
         """
         self.folder, self.scale, self.datasets, self.root = folder, scale, datasets, root
         self.rehearsed = rehearsed
@@ -79,7 +80,7 @@ class PaperAtScale:
             self.claims = ()
 
     def _untested(self, claim: str) -> str:
-        """Why models of this scale cannot test a claim; "" if they can."""
+        """Return why models of this scale cannot test a claim; "" if they can."""
         reasons = [
             reason
             for layer in self.layers.values()
@@ -90,7 +91,7 @@ class PaperAtScale:
 
     @property
     def stand_ins(self) -> StandIns:
-        """Which dataset stands in for another: what the paper says goes before the scale.
+        """Return the stand-in of each dataset that has one; the paper's overrides the scale's.
 
         It is None for a dataset whose images the scale does not have.
         """
@@ -99,17 +100,17 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def recipe(self, name: str) -> AnyRecipe:
-        """A recipe at this scale; what it starts from goes by its recipe's name.
+        """Return a recipe at this scale; `weights_from` is the name of the recipe it starts from.
 
-        Raises VitrailError where there is no such recipe, or it is not valid.
+        Raises VitrailError if there is no such recipe, or it is not valid.
         """
         return self._recipe(name, self.values(name))
 
     def values(self, name: str) -> Placed:
-        """What a recipe is at this scale, with the origin of each value.
+        """Return the values of a recipe at this scale, each with its origin.
 
-        That is what is written of it, the rate that its search has found, and what a rehearsal
-        changes.
+        These are the values that are written, with the learning rate that a search has found and
+        the changes of a rehearsal merged over them.
         """
         values = self._written(name)
         if (found := self.searched_rate(name)) is not None:
@@ -122,7 +123,7 @@ class PaperAtScale:
         return values
 
     def _written(self, name: str) -> Placed:
-        """What is written of a recipe at this scale."""
+        """Return a recipe's values at this scale before the results of searches are applied."""
         written = self._laid(name)
         dataset, stand_ins = self._dataset(name, written), self.stand_ins
         if dataset is not None and (here := stand_ins.get(dataset)) is not None:
@@ -132,22 +133,22 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def _laid(self, name: str) -> Placed:
-        """A recipe with what the scale lays over it, but for the dataset that stands in."""
+        """Return a recipe with the changes of the scale, before a dataset stands in."""
         self.require(name)
         return merge(self.recipes[name], *self._matching("recipes", name))
 
     @functools.cached_property
     def searches(self) -> Searches:
-        """The searches of this scale, with what they have found."""
+        """Return the searches of this scale, with the scores that they have found."""
         groups = [layer.searches for layer in self.layers.values() if layer.searches]
         found = read_found(self.searched_path) if groups else {}
         return Searches(groups[-1] if groups else (), found)
 
     def searched(self, name: str) -> tuple[AnyRecipe, DatasetInfo]:
-        """A recipe as it is searched, and its dataset: with the rate that is written.
+        """Return a searched recipe with the learning rate that is written, and its dataset.
 
         Raises:
-            VitrailError: it starts from the weights of another, or is not valid.
+            VitrailError: it starts from the weights of another recipe, or is not valid.
         """
         recipe = self._recipe(name, self._written(name))
         if source := recipe.model.weights_from:
@@ -159,15 +160,16 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def searched_rate(self, name: str) -> float | None:
-        """The best rate of the search that covers a recipe; None without one, or before it ends."""
+        """Return the best rate of the search that covers a recipe; None if none has ended."""
         searched = self.searches.covering(name)
         return self.searches.best_rate(searched, *self.searched(searched)) if searched else None
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def tuning_result(self, name: str) -> TuningResult | None:
-        """What was found of the recipe that is searched for this one, or for what it starts from.
+        """Return the result of the search that covers a recipe; None if none has ended.
 
-        None without a search, or before it ends.
+        For a recipe that starts from the weights of others, it is the search of the one trained
+        first.
         """
         trained = (name, *self.sources(name))[-1]
         searched = self.searches.covering(trained)
@@ -175,29 +177,29 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:
-        """Tell whether nothing stands in for a recipe here, nor for those that it starts from.
+        """Tell whether a recipe, and those that it starts from, are as the paper has them.
 
-        It is asked of a recipe and not of its run: of two that come out equal at a scale, one may
-        be printed so. Errors as `recipe`.
+        This is asked of a recipe by name and not of its run: of two recipes that are equal at a
+        scale, only one may be as the paper has it. Errors as `recipe`.
         """
         return all(
             self.recipe(recipe) == self.printed(recipe) for recipe in (name, *self.sources(name))
         )
 
     def printed(self, name: str) -> AnyRecipe:
-        """A recipe as the paper has it, before any scale; errors as `recipe`."""
+        """Return a recipe as the paper has it, before any scale; errors as `recipe`."""
         return self._recipe(name, self.printed_values(name))
 
     def printed_values(self, name: str) -> Placed:
-        """What is written of a recipe before any scale, with the origin of each value."""
+        """Return a recipe's values before any scale, each with its origin."""
         self.require(name)
         return self._completed(name, self.recipes[name])
 
     def changes(self, name: str) -> dict[str, str]:
-        """What this scale changes of a recipe, as ``15 (paper: 100)`` by field.
+        """Return what this scale changes of a recipe, by field: ``15 (paper: 100)``.
 
         Raises:
-            VitrailError: no such recipe, or it is not valid.
+            VitrailError: there is no such recipe, or it is not valid.
         """
         recipes = (self.recipe(name), self.printed(name))
         here, printed = (dict(_leaves(recipe.shown())) for recipe in recipes)
@@ -209,7 +211,7 @@ class PaperAtScale:
 
     @functools.cached_property
     def stands_for(self) -> dict[str, list[str]]:
-        """Each stand-in of this scale, with the names of the paper's datasets that it replaces."""
+        """Return the stand-ins that this scale reads, each with the datasets that it replaces."""
         measures = self.artifacts_file.measures.values()
         pairs = [
             (self.recipe(name).data.dataset, self.printed(name).data.dataset)
@@ -229,7 +231,7 @@ class PaperAtScale:
 
     @functools.cached_property
     def names_replaced(self) -> dict[str, str]:
-        """Each stand-in of this scale, with what the paper calls the datasets that it replaces."""
+        """Return the stand-ins that this scale reads, each with the names of what it replaces."""
         return {
             here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
             for here, replaced in self.stands_for.items()
@@ -237,9 +239,9 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def sources(self, name: str) -> tuple[str, ...]:
-        """The recipe that a recipe starts from at this scale, the one that this starts from, ...
+        """Return the recipe that a recipe starts from, the one that this starts from, and so on.
 
-        Raises VitrailError where there is no such recipe, or they go round in a circle.
+        Raises VitrailError if one of these recipes does not exist, or they form a circle.
         """
         chain = [name]
         while (source := self.recipe(chain[-1]).model.weights_from) is not None:
@@ -253,7 +255,7 @@ class PaperAtScale:
         return tuple(chain[1:])
 
     def require(self, name: str, reason: str = "") -> None:
-        """Refuse a recipe that there is not."""
+        """Raise VitrailError if there is no such recipe; `reason` is put before the sentence."""
         if name not in self.recipes:
             raise VitrailError(
                 f"{self.recipes_path}: {reason}no recipe is called '{name}'"
@@ -261,12 +263,15 @@ class PaperAtScale:
             )
 
     def run_settings(self, recipe: str | None = None) -> RunSettings:
-        """How often a recipe is run and what its nodes ask for; no recipe matches ``*``."""
+        """Return the settings of a recipe's runs: seeds, training options and resources.
+
+        Without a recipe, return those that apply to names matched by ``*`` alone.
+        """
         own = self.scale.with_deltas(self._matching("runs", recipe or ""))
         return fast_dev_run.run_settings_of(own) if self.rehearsed else own
 
     def measure(self, name: str) -> MeasureSpec:
-        """A measure with its arguments and seeds at this scale."""
+        """Return a measure with its arguments and number of seeds at this scale."""
         spec = self.artifacts_file.measures[name]
         deltas = self._matching("measures", name)
         seeds = [layer.seeds for layer in (spec, *deltas) if layer.seeds]
@@ -277,7 +282,7 @@ class PaperAtScale:
         return fast_dev_run.measure_of(own, parameters_of(own.function), self.scale.device)
 
     def lacking(self, measure: str | None, recipe: str | None) -> tuple[str, ...]:
-        """The datasets of a measure, and of the recipe it is taken on, that this scale lacks."""
+        """Return the datasets of a measure and of its recipe that this scale does not have."""
         measures = self.artifacts_file.measures
         named = measures[measure].datasets if measure in measures else ()
         own = self._dataset(recipe, self._laid(recipe)) if recipe in self.recipes else None
@@ -285,7 +290,7 @@ class PaperAtScale:
         return tuple(dataset for dataset in (*named, own) if dataset in lacked)
 
     def scales_with(self, dataset: str, artifact: str) -> list[str]:
-        """The scales that make an artifact of a dataset's own images, nothing in their place."""
+        """Return the scales that make an artifact with a dataset's own images, no stand-in."""
         scales = known_scales(self.root)
         layers_of = {name: _read_layers(self.folder / "scales", name, scales) for name in scales}
         return [
@@ -297,7 +302,7 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def without(self, recipe: str) -> bool:
-        """Whether this scale leaves a recipe out, or lacks its images."""
+        """Tell whether this scale leaves a recipe out, or does not have its images."""
         left_out = [patterns for layer in self.layers.values() for patterns in layer.without]
         if not self.scale.extensions:
             left_out += self._ours
@@ -305,21 +310,24 @@ class PaperAtScale:
         return named or bool(self.lacking(None, recipe))
 
     def is_ours(self, recipe: str) -> bool:
-        """Whether a recipe is of a row that the paper lacks."""
+        """Tell whether a recipe belongs to a row that the paper does not have (`ours`)."""
         return any(match(recipe, patterns) for patterns in self._ours)
 
     @property
     def lists_changes(self) -> bool:
-        """Whether each table's note says what this scale changes of its recipes."""
+        """Tell whether each table's note lists what this scale changes of its recipes."""
         return any(layer.lists_changes for layer in self.layers.values())
 
     @property
     def artifact_names(self) -> tuple[str, ...]:
-        """The artifacts that exist at this scale, in the paper's order."""
+        """Return the names of this scale's artifacts, in the paper's order."""
         return tuple(name for name in self.artifacts_file.artifacts if _makes(self.layers, name))
 
     def _refuse_unknown_names(self) -> None:
-        """Refuse what a file of the scale names and nothing has: it would silently do nothing."""
+        """Raise VitrailError for a name in a file of the scale that matches nothing.
+
+        Such an entry would be ignored without notice.
+        """
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
         for patterns in self._ours:
             refuse_unmatched(f"{self.recipes_path}: ours: recipe", patterns, self.recipes)
@@ -343,7 +351,7 @@ class PaperAtScale:
             find(name, self.datasets)
 
     def _matching(self, kind: str, name: str) -> list[Any]:
-        """The deltas of this kind whose patterns match a name, in the order they are laid."""
+        """Return the changes of this kind whose patterns match a name, in merging order."""
         return [
             delta
             for layer in self.layers.values()
@@ -357,7 +365,7 @@ class PaperAtScale:
         return f"{self.recipes_path}, recipe '{name}' at scale '{self.scale.name}'"
 
     def _dataset(self, name: str, written: Delta) -> str | None:
-        """The dataset that is written for a recipe; VitrailError if it is no name."""
+        """Return the dataset that a recipe names; raises VitrailError if it is not a string."""
         data = written.get("data")
         dataset = data.get("dataset") if isinstance(data, dict) else None
         if dataset is not None and not isinstance(dataset, str):
@@ -367,7 +375,7 @@ class PaperAtScale:
         return dataset
 
     def _completed(self, name: str, written: Delta) -> Placed:
-        """Add what nobody writes: the dataset's version, and what the kind derives."""
+        """Add the values that no file sets: the dataset's version, and what the kind derives."""
         require_known(f"{self._where(name)}: task", str(written["task"]), KINDS)
         more: dict[str, Placed] = {}
         if (dataset := self._dataset(name, written)) is not None:
@@ -382,7 +390,7 @@ def _placed(key: str, value: Any, place: str) -> Placed:
 
 
 def _all_placed(values: Mapping[str, Any], place: str) -> Placed:
-    """Nested mappings whose keys were all written at one place."""
+    """Return nested mappings whose keys all have the same place of origin."""
     nested = {
         key: _all_placed(value, place) if isinstance(value, dict) else value
         for key, value in values.items()
@@ -391,7 +399,7 @@ def _all_placed(values: Mapping[str, Any], place: str) -> Placed:
 
 
 def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
-    """The values of nested mappings by their place, as ``schedule.epochs``."""
+    """Yield the values of nested mappings with their dotted keys, such as ``schedule.epochs``."""
     for key, value in values.items():
         if isinstance(value, dict):
             yield from _leaves(value, f"{prefix}{key}.")
@@ -404,9 +412,9 @@ def _stand_ins(scale: Scale, layers: Mapping[Path, PaperScale]) -> StandIns:
 
 
 def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
-    """Whether the files of a scale have an artifact; the last that names any counts.
+    """Tell whether the files of a scale have an artifact; the last file that names any decides.
 
-    A paper without a file of a scale is not made at that scale.
+    A paper that has no file for a scale makes nothing at this scale.
     """
     chosen = [layer.artifacts for layer in layers.values() if layer.artifacts is not None]
     named = not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
@@ -414,7 +422,7 @@ def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
 
 
 def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
-    for file in folder.glob("[!_]*.yaml"):  # those that begin so are there only to be extended
+    for file in folder.glob("[!_]*.yaml"):  # files with an underscore are only to be extended
         refuse_unmatched(f"{file}: scale", file.stem, scales)
     path = folder / f"{scale}.yaml"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""What nodes ask a machine for: threads, GPUs, memory and time."""
+"""Resources that nodes ask for: threads, GPUs, memory and time."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ from replication.config.settings import Resources, RunSettings
 from replication.records.specs import Measurement, Run
 from vitrail.errors import VitrailError
 
-# What runs on the CPU at a scale of GPUs takes at most so much memory, and what runs on a GPU at a
-# scale of CPUs at least so much. A training of no steps copies weights, in so many minutes.
+# SMALL_MEM_MB: upper limit of a node on the CPU at a scale of GPUs, lower limit of a node on a GPU
+# at a scale of CPUs. COPYING_MINUTES: upper limit of a training of no steps, which copies weights.
 SMALL_MEM_MB, COPYING_MINUTES = 16000, 60
 
 
 def resources_of(of: Run | Measurement, settings: RunSettings, device: str) -> Resources:
-    """What the training of a run, or a measurement, asks for by the settings of its recipe.
+    """Return the resources that a training or a measurement asks for by its recipe's settings.
 
-    `device` is the scale's. What runs on the CPU at a scale of GPUs (what a measure or --config
-    device=cpu says, and a training of no steps, which only copies weights) has no GPU, nor the
-    memory of what has one. What runs on a GPU at a scale of CPUs has one.
+    `device` is the scale's. Some nodes run on the CPU at a scale of GPUs: measures with `device:
+    cpu`, all nodes under --config device=cpu, and trainings of no steps, which only copy weights.
+    They ask for no GPU and for at most `SMALL_MEM_MB` of memory. A node that runs on a GPU at a
+    scale of CPUs asks for one GPU.
     """
     if isinstance(of, Run):
         asked, device = settings.resources_of("train"), device if trains(of) else "cpu"
@@ -34,14 +35,14 @@ def resources_of(of: Run | Measurement, settings: RunSettings, device: str) -> R
 
 
 def trains(run: Run) -> bool:
-    """Whether a run takes any step: one of none only copies its weights, on the CPU."""
+    """Tell whether a run takes any step; one of no steps only copies its weights, on the CPU."""
     return run.recipe.steps(run.dataset.train_images) > 0
 
 
 def require_devices(run: Run, asked: Resources, where: str) -> None:
-    """Raise a `VitrailError` where the GPUs that a run asks for cannot share its steps equally.
+    """Raise a `VitrailError` if the GPUs that a run asks for cannot share its steps equally.
 
-    `where` names what asks for them.
+    `where` is the place that asks for them, for the error.
     """
     try:
         run.recipe.batch.share(asked.devices)
@@ -53,7 +54,7 @@ def require_devices(run: Run, asked: Resources, where: str) -> None:
 
 
 def more_nodes(run: Run, asked: Resources) -> list[int]:
-    """The numbers of nodes above what a run asks for whose GPUs can share its steps equally."""
+    """Return the numbers of machines, above that asked for, that can share a step equally."""
     parts, devices = run.recipe.batch.parts, asked.devices // asked.nodes
     return [
         nodes

@@ -1,7 +1,7 @@
 """The table of a paper's searches at a scale: trials as ordinary runs, judged on held-out images.
 
-Its target is ``<paper>_search``. Of twice the steps it has numbers once the best rate of a recipe
-is in ``searched.csv``, which ``vitrail search`` writes.
+Its target is ``<paper>_search``. The column of twice the steps gets numbers once the best rate of a
+recipe is in ``searched.csv``, which ``vitrail search`` writes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ PIXEL_BASELINES = "replication.measures.pixel_baselines:pixel_baselines"
 
 
 class Score(NamedTuple):
-    """Where the score of a trial is: the value `key` of a measurement, under the trial's seed."""
+    """The place of a trial's score: the value `key` of a measurement under the trial's seed."""
 
     measurement: Measurement
     key: str
@@ -36,9 +36,9 @@ class Score(NamedTuple):
 def search_table(
     paper: PaperAtScale, scores: dict[Trial, Score], label: str, config: tuple[str, ...]
 ) -> Artifact | None:
-    """The table of a paper's searches at its scale; None where it searches nothing.
+    """Return the table of a paper's searches at its scale; None if it searches nothing.
 
-    `label` and `config` are the scale as artifacts show it, and as a command asks for it.
+    `label` is the name of the scale that artifacts show; `config` are its --config settings.
     """
     if not scores:
         return None
@@ -70,7 +70,7 @@ def search_table(
 
 
 def trial_scores(paper: PaperAtScale, runs_root: Path) -> dict[Trial, Score]:
-    """The trials of a paper's searches at its scale, and where their scores are.
+    """Return the trials of a paper's searches at its scale, each with the place of its score.
 
     Raises:
         VitrailError: a recipe that is searched is not valid, or starts from another's weights.
@@ -100,7 +100,7 @@ def trial_scores(paper: PaperAtScale, runs_root: Path) -> dict[Trial, Score]:
 
 
 def _run(paper: str, trial: Trial, recipe: Training, info: DatasetInfo, folder: Path) -> Run:
-    """The run of a trial."""
+    """Return the run of a trial; its folder lies in `folder`."""
     tried: Any = trial.of(recipe)
     called = f"{trial.recipe}-tuning-{trial.rate:g}" + ("-twice" if trial.length == 2 else "")
     return Run(
@@ -114,7 +114,7 @@ def _run(paper: str, trial: Trial, recipe: Training, info: DatasetInfo, folder: 
 
 
 def _measurement(paper: str, function: str, folder: Path, given: dict[str, Any]) -> Measurement:
-    """A measurement called as its function, on a run or on nothing, in a folder."""
+    """Return a measurement named after its function; its record lies in `folder`."""
     fields: dict[str, Any] = {"args": {}, "device": "cpu", "datasets": (), **given}
     names = [info.name for info in fields["datasets"]]
     decided = {"args": fields["args"], "device": fields["device"], "datasets": names}

@@ -1,1 +1,1 @@
-"""One JSON file a step of the graph: planned (a node) and finished (a record)."""
+"""One JSON file for each step of the graph: a node when planned, a record when finished."""

@@ -1,13 +1,14 @@
-"""A node is one piece of work: what is to be done, to what, and with what; one JSON file each.
+"""A node is one piece of work: what is done, to what and with what, in one JSON file.
 
-The rules take inputs and resources from it, and the work reads nothing else: it is repeated from
-its node alone, whatever the YAML has come to say since; the report alone reads the checkout again,
-and its node has the digest of what it must find there. When it is done, the same node with its
-outcome is the record of the result (`replication.records.records`).
+The rules of the graph take inputs and resources from the node, and the work reads its settings from
+the node alone, so that it can be repeated even if the YAML files have changed since. The one
+exception is the report: it reads the checkout again, and its node has the digest of what it must
+find there. When the work is done, the same node with its outcome is the record of the result
+(`replication.records.records`).
 
-`identity` is the digest of what decides the result (not where the data lie, or how many workers
-read them), and where it changes the node is due again. It is computed from the node's own fields
-wherever a node is read, so a file that was edited by hand is refused.
+`identity` is the digest of what decides the result; it does not cover, for example, where the data
+lie or how many workers read them. If it changes, the node is due again. It is computed from the
+node's own fields whenever a node is read, so a file that was edited by hand is refused.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from vitrail.files import atomic_path
 
 
 class Node(Strict, ABC):
-    """What the kinds of nodes have in common.
+    """Base of the kinds of nodes.
 
-    `inputs` are the files that must be there before it starts; `output` is the record that it
-    writes. `code` is the digest of the code that decides the result, and `commit` the commit that
-    the plan was made at, with "-dirty" where a file behind `code` differs from it. `config` are the
-    settings that it was planned with, as ``--config`` takes them.
+    `inputs` are the files that must exist before the work starts; `output` is the record that it
+    writes. `code` is the digest of the code that decides the result. `commit` is the commit at
+    which the node was planned, with "-dirty" if a file behind `code` differs from it. `config` are
+    the settings that it was planned with, as ``--config`` takes them.
     """
 
     kind: str
@@ -48,47 +49,48 @@ class Node(Strict, ABC):
     @property
     @abstractmethod
     def paper(self) -> str:
-        """The paper that it is of; "" where it is of all."""
+        """Return the paper that it belongs to; "" for all papers."""
 
     @property
     @abstractmethod
     def decided(self) -> dict[str, Any]:
-        """The fields that decide the result."""
+        """Return the fields that decide the result."""
 
     @property
     def plain(self) -> dict[str, Any]:
-        """`decided` as it is read back from JSON, so that a planned node equals its record's."""
+        """Return `decided` as read back from JSON, so that it equals that of the record."""
         content: dict[str, Any] = json.loads(json.dumps(self.decided, default=str))
         return content
 
     @property
     def identity(self) -> str:
-        """The digest of what decides the result: 8 hex digits."""
+        """Return the digest of what decides the result: 8 hex digits."""
         return short_hash(self.plain)
 
     @property
     def path(self) -> Path:
-        """Where the plan writes the node."""
+        """Return the file that the plan writes the node to."""
         return node_path(self.output, self.scale)
 
     def content(self) -> dict[str, Any]:
-        """The node as plain data, with its identity."""
+        """Return the node as plain data, with its format and identity."""
         return {**self.model_dump(mode="json"), "format": FORMAT, "identity": self.identity}
 
     @property
     def needs(self) -> dict[str, Any]:
-        """What the rules take from the node, as `read_needs` reads it from the node's file."""
+        """Return what the rules take from the node, as `read_needs` does from its file."""
         return _needs_in(self.content(), self.path)
 
     def write(self) -> Path:
-        """Write the node's file, unless it says the same; return its path.
+        """Write the node's file unless its content is the same already; return its path.
 
         Raises:
             VitrailError: it cannot be written.
         """
         text = json.dumps(self.content(), indent=1) + "\n"
         if not self.path.is_file() or self.path.read_bytes() != text.encode():
-            with atomic_path(self.path, durable=False) as temporary:  # it can be planned again
+            # Not durable: a node that is lost is planned again.
+            with atomic_path(self.path, durable=False) as temporary:
                 temporary.write_text(text, encoding="utf-8")
         return self.path
 
@@ -96,8 +98,8 @@ class Node(Strict, ABC):
 class TrainingNode(Node):
     """The training of a run.
 
-    `published` is the file of the published weights that training starts from. With `retrain`, what
-    other code has trained is trained anew.
+    `published` is the file of the published weights that the training starts from. With `retrain`,
+    a run that other code has trained is trained again.
     """
 
     kind: Literal["training"] = "training"
@@ -110,32 +112,32 @@ class TrainingNode(Node):
 
     @property
     def paper(self) -> str:
-        """The paper of the run."""
+        """Return the paper of the run."""
         return self.run.paper
 
     @property
     def initial(self) -> Path | None:
-        """The file of the weights that it starts from, published or of another run."""
+        """Return the file of the weights that it starts from, published or of another run."""
         return self.published or (self.run.source.weights if self.run.source else None)
 
     @property
     def decided(self) -> dict[str, Any]:
-        """Recipe, steps, datasets and seed.
+        """Return recipe, steps, datasets and seed.
 
-        Not the code: no training is repeated because code has changed. Which code has trained a run
-        is told by its record (`replication.records.records`).
+        The code is not among them: no training is repeated because code has changed. The record of
+        a run tells which code has trained it (`replication.records.records`).
         """
         run = self.run
         return {
             "recipe": run.recipe.canonical_json(),
             "data": run.data,
-            "steps": run.recipe.steps(run.dataset.train_images),  # by a formula of its class
+            "steps": run.recipe.steps(run.dataset.train_images),  # depends on code of its class
             "seed": run.seed,
         }
 
 
 class MeasurementNode(Node):
-    """The taking of a measurement."""
+    """The work of one measurement."""
 
     kind: Literal["measurement"] = "measurement"
     measurement: Measurement
@@ -144,19 +146,19 @@ class MeasurementNode(Node):
 
     @property
     def paper(self) -> str:
-        """The paper of the measurement."""
+        """Return the paper of the measurement."""
         return self.measurement.paper
 
     @property
     def device(self) -> str:
-        """The device that it is taken on."""
+        """Return the device that it is taken on."""
         return self.measurement.device
 
     @property
     def decided(self) -> dict[str, Any]:
-        """The measure by name, arguments, seed, device, datasets, recipe and code.
+        """Return measure, arguments, seed, device, datasets, recipe and code.
 
-        The code covers the function, whatever it is called.
+        The function's name is not among them: the digest of the code covers the function.
         """
         own = self.measurement
         return {
@@ -178,22 +180,22 @@ class RenderingNode(Node):
 
     @property
     def path(self) -> Path:
-        """Where the plan writes the node: beside those of the other artifacts of the scale."""
+        """Return the file that the plan writes the node to: all artifacts share one folder."""
         return self.output.parents[1] / "nodes" / f"{self.artifact.target}.json"
 
     @property
     def paper(self) -> str:
-        """The paper of the artifact."""
+        """Return the paper of the artifact."""
         return self.artifact.paper
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The files that it is rendered to."""
+        """Return the files that it is rendered to."""
         return self.artifact.files_in(self.output.parent)
 
     @property
     def decided(self) -> dict[str, Any]:
-        """All that is written in it; the code covers the function that draws."""
+        """Return all that is shown in it; the code covers the function that draws."""
         artifact = self.artifact.model_dump(
             mode="json", exclude={"draw", "config", "collection"}, exclude_defaults=True
         )
@@ -203,7 +205,8 @@ class RenderingNode(Node):
 class ReportNode(Node):
     """The writing of a scale's report from the records of its artifacts, `renderings`.
 
-    `report` is the digest of what it says besides: claims and findings lie in the checkout.
+    `report` is the digest of all else that the report shows: claims and findings, which are read
+    from the checkout.
     """
 
     kind: Literal["report"] = "report"
@@ -212,28 +215,28 @@ class ReportNode(Node):
 
     @property
     def paper(self) -> str:
-        """None of them."""
+        """Return "": the report is of all papers."""
         return ""
 
     @property
     def path(self) -> Path:
-        """Where the plan writes the node."""
+        """Return the file that the plan writes the node to."""
         return self.output.parent / "nodes" / "report.json"
 
     @property
     def files(self) -> tuple[Path, ...]:
-        """The report in Markdown and as a page, claims, models, and the plot of the effects."""
+        """Return the report's files: Markdown, HTML page, claims, models, plot of the effects."""
         return report_files(self.output)
 
     @property
     def decided(self) -> dict[str, Any]:
-        """All that is written in it."""
+        """Return all that decides the content of the report."""
         own = {"report", "renderings", "scale", "code"}
         return self.model_dump(mode="json", include=own)
 
 
 def report_files(record: Path) -> tuple[Path, ...]:
-    """The files of the report with this record, the Markdown first, then the page."""
+    """Return the files of the report with this record: Markdown, HTML page, then the others."""
     more = ("claims.csv", "models.csv", "effects.svg", "effects.png")
     return record.with_suffix(".md"), record.with_suffix(".html"), *map(record.with_name, more)
 
@@ -248,15 +251,15 @@ NODES: dict[str, type[AnyNode]] = {
 
 
 def node_path(output: Path, scale: str) -> Path:
-    """Where the plan writes the node of a training or a measurement.
+    """Return the file that the plan writes the node of a training or a measurement to.
 
-    Two scales may share a run and differ in how it is made.
+    Each scale has its own folder of nodes: two scales may share a run, but not the way it is made.
     """
     folder = output.parent.parent if output.parent.name == "measurements" else output.parent
     return folder / "nodes" / scale / output.name
 
 
-# Snakemake writes the nodes when a run begins: where nothing is due, it is to be told what is.
+# Snakemake writes the nodes when it starts. If nothing else is due, it must be told what to make.
 PLAN_AGAIN = (
     "delete it and start snakemake again, with --forcerun and the path of its record if that is "
     "there"
@@ -264,15 +267,17 @@ PLAN_AGAIN = (
 
 
 FORMAT = 3
-"""Raised where identities come to be of other fields: those of older nodes are not checked."""
+"""To be increased when other fields enter identities: those of older nodes are not checked."""
 
 
 def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
-    """Make a node of plain data, as `Node.content` gives it; `remedy` says what to do about others.
+    """Convert plain data, as from `Node.content`, to a node.
+
+    `place` is the origin of the data; `remedy` tells the reader of an error what to do.
 
     Raises:
-        VitrailError: it is none, of other fields than nodes have now, or its identity is not that
-            of its fields.
+        VitrailError: the data are no node, have other fields than nodes have now, or an identity
+            that does not follow from the fields.
     """
     if not isinstance(content, dict) or str(content.get("kind")) not in NODES:
         raise VitrailError(f"{place} holds no node; {remedy}")
@@ -290,14 +295,14 @@ def parse_node(content: Any, place: str, remedy: str = PLAN_AGAIN) -> AnyNode:
 
 
 def read_node(path: Path) -> AnyNode:
-    """Read a planned node; errors as `parse_node`, also where the file is missing or damaged."""
+    """Read a planned node; errors as `parse_node`, also if the file is missing or damaged."""
     return parse_node(_content(path), str(path))
 
 
 def read_needs(path: Path) -> dict[str, Any]:
-    """Read what the rules take from a node's file; errors as `read_node`.
+    """Read from a node's file what the rules take from it; errors as `read_node`.
 
-    These are the path of the file (`node`), `inputs`, `identity`, and each of the resources.
+    This is the path of the file (`node`), `inputs`, `identity`, `code`, and each of the resources.
     """
     try:
         return _needs_in(_content(path), path)

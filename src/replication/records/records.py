@@ -1,7 +1,8 @@
-"""The ledger: the records of finished nodes, and what is wrong with one.
+"""The ledger: the records of finished nodes, and the faults of a record.
 
-A record is one JSON file: the node that was done, and its outcome. Everything that is asked of
-results (status, verification, publication, where a number comes from) is a walk over records.
+A record is one JSON file with a node that was done and its outcome. All that is asked about results
+(their status, verification and publication, and the origin of a number) is computed by following
+records to the records that they depend on.
 """
 
 from __future__ import annotations
@@ -27,49 +28,49 @@ from replication.records.specs import Run
 from vitrail.errors import VitrailError
 from vitrail.files import sha256, write_atomically
 
-# Snakemake does not make a missing record again by itself where the results that rest on it exist.
-# `replication.cluster.failures.written_out` says which TARGET and RECORD these are.
+# If the results that depend on a missing record exist, Snakemake does not make the record again.
+# `replication.cluster.failures.written_out` fills in TARGET and RECORD.
 AGAIN = "run snakemake TARGET --forcerun RECORD to make this file, RECORD, again"
 
 
 @dataclass(frozen=True)
 class Record:
-    """A finished node: what was done, and what came out.
+    """A finished node: what was done, and its outcome.
 
-    The outcome of a training has ``sha256`` of the weights and its ``facts``, that of a measurement
-    ``values``, ``provenance`` and of a trained model the ``weights`` (SHA-256), that of a rendering
-    ``inputs`` and ``outputs`` (SHA-256 by path).
+    `outcome` depends on the kind of node. Of a training it has ``sha256`` (of the weights) and
+    ``facts``; of a measurement ``values``, ``provenance`` and, if a trained model was measured,
+    ``weights`` (their SHA-256); of a rendering ``inputs`` and ``outputs`` (SHA-256 by path).
     """
 
     node: AnyNode
     outcome: Mapping[str, Any]
     written: Mapping[str, Any]
-    """The node as the file has it; a field that nodes have come to have since is not there."""
+    """The node as its file has it, without fields that were added to nodes after it was written."""
 
     @property
     def content(self) -> dict[str, Any]:
-        """The record as plain data."""
+        """Return the record as plain data."""
         return {"node": self.written, **self.outcome}
 
     @property
     def text(self) -> str:
-        """The record as its file has it."""
+        """Return the text of the record's file."""
         return json.dumps(self.content, indent=1) + "\n"
 
     @property
     def sha256(self) -> str:
-        """The digest of the record's file."""
+        """Return the SHA-256 of the record's file."""
         return hashlib.sha256(self.text.encode()).hexdigest()
 
     @property
     def commits(self) -> tuple[str, ...]:
-        """The commits that it was made at; "" where it does not say."""
+        """Return the commits that it was made at; "" stands for an unknown one."""
         facts = self.facts if self.facts is not None else {"commit": self.node.commit}
         return tuple(dict.fromkeys(str(facts.get("commit") or "").split("+")))
 
     @property
     def facts(self) -> Mapping[str, Any] | None:
-        """How, where and when a training or a measurement was made; None of a rendering."""
+        """Return how, where and when a training or a measurement was made; else None."""
         facts: Mapping[str, Any] | None = self.outcome.get(
             "facts" if isinstance(self.node, TrainingNode) else "provenance"
         )
@@ -82,21 +83,24 @@ OUTCOMES: dict[str, dict[str, type]] = {
     "rendering": {"inputs": dict, "outputs": dict},
     "report": {"outputs": dict},
 }
-"""What the outcome of each kind of node has."""
+"""The fields, with their types, that the outcome of each kind of node must have."""
 
 
 def complete(node: AnyNode, outcome: Mapping[str, Any]) -> Record:
-    """Write the record of a node that is done."""
+    """Write the record of a node that is done, and return it."""
     record = Record(node, outcome, node.content())
     write_atomically(node.output, record.text)
     return record
 
 
 def parse_record(content: Any, place: str, remedy: str = AGAIN) -> Record:
-    """Make a record of plain data; `remedy` says what to do about one that is damaged.
+    """Convert plain data to a record; `remedy` tells the reader of an error what to do.
+
+    `place` is the origin of the data, for the error.
 
     Raises:
-        VitrailError: it is none, its node was changed by hand, or its outcome is not whole.
+        VitrailError: the data are no record, its node was changed by hand, or its outcome is
+            incomplete.
     """
     if not isinstance(content, dict) or "node" not in content:
         raise VitrailError(f"{place} is no record of a finished node; {remedy}")
@@ -109,7 +113,7 @@ def parse_record(content: Any, place: str, remedy: str = AGAIN) -> Record:
 
 
 def read_record(path: Path) -> Record | None:
-    """Read the record of a node, None where it is not done; VitrailError where it is damaged."""
+    """Read the record of a node; None if it is not done. Raises VitrailError if it is damaged."""
     try:
         content = json.loads(path.read_bytes())
     except FileNotFoundError:
@@ -120,38 +124,39 @@ def read_record(path: Path) -> Record | None:
 
 
 def without_remedy(error: VitrailError) -> str:
-    """What an error of `read_record` says, without how the record is made again."""
+    """Return the message of an error of `read_record` without the command that makes it again."""
     return str(error).removesuffix(f"; {AGAIN}")
 
 
 def read_sound(path: Path) -> Record | None:
-    """Read the record of a node, None where it is not done or damaged, as `Ledger.fault` tells."""
+    """Read the record of a node; None if it is not done or damaged (`Ledger.fault` tells which)."""
     with suppress(VitrailError):
         return read_record(path)
     return None
 
 
 def require_record(path: Path) -> Record:
-    """Read the record of a node that must be done; VitrailError where it is not."""
+    """Read the record of a node that must be done; raises VitrailError if it is not."""
     if (record := read_record(path)) is None:
         raise VitrailError(f"{path} does not exist: {AGAIN}")
     return record
 
 
 def trained_by(run: Run) -> str | None:
-    """The digest of the code that has trained a run, of several joined by "+".
+    """Return the digest of the code that trained a run; several are joined by "+".
 
-    None where its weights are gone, or its record is missing or damaged.
+    None if its weights are gone, or if its record is missing or damaged.
     """
     record = read_sound(run.record) if run.weights.is_file() else None
     return str(record.outcome["facts"].get("code", "unknown")) if record else None
 
 
 def code_due(node: TrainingNode) -> str:
-    """The digest of code by which a training is due where it changes, besides its identity.
+    """Return the code digest that Snakemake compares to decide whether a training is due.
 
-    It is that of the run's record while its weights are there, for no training is repeated because
-    code has changed; else, or where the node asks for that (`retrain`), that of the code now.
+    While the run's weights exist, it is the digest in its record, since no training is repeated
+    because code has changed. Otherwise, or if the node asks for it (`retrain`), it is the digest of
+    the code as it is now.
     """
     if not node.retrain and node.run.weights.is_file() and (record := read_sound(node.output)):
         return record.node.code
@@ -160,9 +165,10 @@ def code_due(node: TrainingNode) -> str:
 
 @dataclass(frozen=True)
 class Fault:
-    """What is wrong with a record, and what makes it right.
+    """A fault of a record, and how it is put right.
 
-    `output` is the record that has to be made again, once the folders of `remove` are deleted.
+    `what` is the fault as a clause. `output` is the record that must be made again, after the
+    folders of `remove` have been deleted.
     """
 
     what: str
@@ -170,18 +176,18 @@ class Fault:
     remove: tuple[Path, ...] = ()
 
     def remedy(self, target: str, snakemake: Callable[..., str]) -> str:
-        """The sentence, with the commands that put it right for a target.
+        """Return the fault with the commands that put it right for a target.
 
-        `snakemake` writes the command, as `Catalog.snakemake`.
+        `snakemake` returns the command, as `Catalog.snakemake` does.
         """
         delete = shlex.join(["rm", "-r", *map(str, self.remove)]) + " && " if self.remove else ""
         return f"{self.what}: {delete}{snakemake(target, '--forcerun', str(self.output))}"
 
 
 class Ledger:
-    """The records of a scale beside the nodes that are planned now.
+    """The finished records of a scale, compared with the nodes that are planned now.
 
-    `planned` gives the node whose record a path is, or None where it is no record (data).
+    `planned` returns the node whose record a path is, or None if the path is no record (but data).
     """
 
     def __init__(self, planned: Callable[[Path], AnyNode | None]) -> None:
@@ -189,9 +195,10 @@ class Ledger:
         self._faults: dict[Path, Fault | None] = {}
 
     def fault(self, output: Path) -> Fault | None:
-        """What is wrong with a record, or with one that it rests on or would rest on; else None.
+        """Return the first fault of the records that a record depends on, or of itself.
 
-        That a record is not there yet is no fault.
+        None if there is no fault. A record that does not exist yet is no fault, and the records
+        that it will depend on are still checked.
         """
         if output not in self._faults:
             self._faults[output] = self._find_fault(output)
@@ -216,7 +223,7 @@ class Ledger:
         return Fault(f"{output} {found}", output, remove) if found else None
 
     def behind(self, output: Path) -> dict[Path, Record]:
-        """The records that a record rests on, each after its own inputs; it is the last."""
+        """Return the record and all that it depends on, each after its inputs, itself last."""
         found: dict[Path, Record] = {}
         self._collect(output, found)
         return found
@@ -231,12 +238,13 @@ class Ledger:
 
 
 def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
-    """Yield each difference between a record and its node as it is planned now."""
+    """Yield each difference between a record and its node as planned now, as a clause."""
     made = record.node
     if made.plain | {"code": ""} != node.plain | {"code": ""}:
         yield f"was made with other {_differing(made, node)} than are written now"
     code = record.outcome.get("code", made.code)
-    if code != node.code and not isinstance(node, TrainingNode):  # no training is due for its code
+    # A training is never due because its code has changed.
+    if code != node.code and not isinstance(node, TrainingNode):
         yield "was made by other code than is here"
     match node:
         case TrainingNode():
@@ -265,10 +273,10 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
 
 
 def _differing(made: AnyNode, node: AnyNode) -> str:
-    """The fields in which two nodes of one kind differ, in words."""
+    """Name the fields in which two nodes of one kind differ."""
     here, there = made.plain, node.plain
     names = [name for name in there if name != "code" and here.get(name) != there[name]]
     return " and ".join(names) or "fields"
 
 
-digest_once = functools.cache(sha256)  # of large files that several records rest on
+digest_once = functools.cache(sha256)  # for large files that several records depend on

@@ -1,8 +1,8 @@
-"""What a plan is made of: runs, measurements, and artifacts with their cells.
+"""The parts of a plan: runs, measurements, and artifacts with their cells.
 
-Each is one frozen object, and the node that makes it holds that object
-(`replication.records.nodes`). An artifact names the records of its measurements by their paths;
-`replication.plan.catalog` looks up the measurement of a record, and the runs behind it.
+Each part is one frozen object, and the node that computes it contains that object
+(`replication.records.nodes`). An artifact refers to its measurements by the paths of their records;
+`replication.plan.catalog` looks up the measurement of a record, and the runs that it needs.
 """
 
 from __future__ import annotations
@@ -26,14 +26,15 @@ WEIGHTS = "weights.safetensors"  # in the folder of each run
 
 
 def target_of(paper: str, artifact: str) -> str:
-    """Return the name by which one asks for an artifact; `parse_target` takes it apart."""
+    """Return the name of an artifact's target; `parse_target` is the inverse."""
     return f"{paper}_{artifact}"
 
 
 def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
-    """Return the paper among `papers` and the artifact that a target names, None if there is none.
+    """Return the paper among `papers` and the artifact that a target names; None if there is none.
 
-    The longest paper counts, as one may be called as another begins: octic, octic_more.
+    If several papers fit, the longest name counts: a name may begin with another (octic,
+    octic_more).
     """
     named = [paper for paper in papers if target.startswith(target_of(paper, ""))]
     if not named:
@@ -45,8 +46,9 @@ def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
 class Run(Strict):
     """A recipe at a scale under one seed.
 
-    Recipes of a paper that come out equal share their runs; `name` is the first of them. `home` is
-    the folder of all seeds of the recipe. `source` is the run whose weights training starts from.
+    Recipes of a paper that are equal at the scale share their runs; `name` is the first of them.
+    `home` is the folder of the recipe, with the runs of all seeds. `source` is the run whose
+    weights the training starts from.
     """
 
     paper: str
@@ -59,42 +61,42 @@ class Run(Strict):
 
     @property
     def folder(self) -> Path:
-        """The folder of its weights, checkpoints and log."""
+        """Return the folder of its weights, checkpoints and log."""
         return self.home / f"seed{self.seed}"
 
     @property
     def weights(self) -> Path:
-        """The file that it is trained to."""
+        """Return the file of the trained weights."""
         return self.folder / WEIGHTS
 
     @property
     def record(self) -> Path:
-        """The record of its training, with the digest of its weights."""
+        """Return the record of its training, which has the digest of its weights."""
         return record_of(self.folder)
 
     @property
     def lineage(self) -> tuple[Run, ...]:
-        """The runs that must be trained for this one, in that order; it is the last."""
+        """Return the runs to train for this one, in order of training; this one is the last."""
         return (*(self.source.lineage if self.source else ()), self)
 
     @property
     def data(self) -> list[dict[str, Any]]:
-        """What decides its weights in the entries of its dataset and of those of its sources."""
+        """Return the registry fields that decide its weights, of its dataset and its sources'."""
         return [run.dataset.identity_fields for run in self.lineage]
 
 
 def record_of(folder: Path) -> Path:
-    """Return the record of the training of the run in a folder."""
+    """Return the path of the training's record, given the folder of a run."""
     return folder.with_name(f"trained-{folder.name}.json")
 
 
 def with_sources(runs: Iterable[Run]) -> tuple[Run, ...]:
-    """Some runs and those that they start from, each once."""
+    """Return the runs and those that they start from, without duplicates."""
     return tuple({each.folder: each for run in runs for each in run.lineage}.values())
 
 
 def by_recipe(runs: Iterable[Run]) -> list[list[Run]]:
-    """Group runs by their recipe: the seeds of each."""
+    """Group runs by recipe: a list of the seeds' runs for each recipe."""
     groups: dict[Path, list[Run]] = {}
     for run in runs:
         groups.setdefault(run.home, []).append(run)
@@ -102,10 +104,10 @@ def by_recipe(runs: Iterable[Run]) -> list[list[Run]]:
 
 
 class Measurement(Strict):
-    """A function with its arguments under one seed, on a trained model, on a recipe or on nothing.
+    """A function with its arguments under one seed: on a trained model, on a recipe, or on neither.
 
-    `run` is the run whose trained model is measured, `described` one whose recipe is measured
-    before it is trained, if it ever is. `datasets` are those that are read besides the run's own.
+    `run` is the run whose trained model is measured. `described` is a run whose recipe is measured,
+    whether or not it is ever trained. `datasets` are those that are read besides the run's own.
     """
 
     paper: str
@@ -125,29 +127,30 @@ class Measurement(Strict):
 
     @property
     def on(self) -> Run | None:
-        """The run that is measured, trained or not."""
+        """Return the run that is measured, trained or not; None if the measure needs none."""
         return self.run or self.described
 
     @property
     def reads(self) -> tuple[DatasetInfo, ...]:
-        """The datasets whose images may be read: that of a trained model, and those named."""
+        """Return the datasets whose images may be read: a trained model's own, and `datasets`."""
         return (*((self.run.dataset,) if self.run else ()), *self.datasets)
 
     @property
     def measured_on(self) -> tuple[str, ...]:
-        """The names of the datasets that the numbers are of."""
+        """Return the names of the datasets to which the numbers refer."""
         return tuple(info.name for info in self.datasets or self.reads[:1])
 
 
 class Cell(Strict):
-    """One number of an artifact: where it stands, what measures it, what the paper printed.
+    """One number of an artifact: its row and column, its measurement, and the printed value.
 
-    `records` are those of its measurement under each seed, whose value `key` it shows; none where
-    nothing is measured. `exact` marks a deterministic fact; `digits` are the decimals that the
-    paper prints; `comparable` says that nothing stands in for the paper's recipe, arguments and
-    hardware; `of_hardware` marks times and memory, which another machine changes; `one_training` a
-    number of a model that another recipe of its row has at this scale, too. `variant_of` has row
-    and column of the cell whose printed number this one may explain.
+    `records` are those of its measurement, one for each seed, and the cell shows their value `key`;
+    it is empty if nothing is measured. `exact` marks a number that no seed or hardware changes.
+    `digits` are the decimals that the paper prints. `comparable` says that nothing stands in for
+    the paper's recipe, arguments and hardware. `of_hardware` marks times and memory, which another
+    machine changes. `one_training` marks a number of a model that is shown in this row under
+    another recipe, too, since both recipes are equal at this scale. `variant_of` is the row and
+    column of the cell whose printed number this cell may explain.
     """
 
     row: str
@@ -168,8 +171,8 @@ class Cell(Strict):
 class Artifact(Strict):
     """A table or figure of a paper at a scale: labels, cells, and the records that it shows.
 
-    `measurements` are the records of its measurements, each under its seeds; `config` are the
-    settings that it was planned with, as ``--config`` takes them.
+    `measurements` are the records of its measurements, one tuple of seeds for each. `config` are
+    the settings that it was planned with, as ``--config`` takes them.
     """
 
     SUFFIXES: ClassVar[Mapping[str, tuple[str, ...]]] = {
@@ -200,34 +203,34 @@ class Artifact(Strict):
 
     @property
     def target(self) -> str:
-        """The name by which one asks for it."""
+        """Return the name of its target."""
         return target_of(self.paper, self.name)
 
     @property
     def command(self) -> str:
-        """The command that makes it with the settings that it was planned with."""
+        """Return the command that makes it with the settings that it was planned with."""
         return snakemake_command(self.target, config=self.config)
 
     @property
     def records(self) -> tuple[Path, ...]:
-        """The records that it is rendered from, each once."""
+        """Return the records that it is rendered from, without duplicates."""
         return tuple(dict.fromkeys(path for seeds in self.measurements for path in seeds))
 
     @property
     def suffixes(self) -> tuple[str, ...]:
-        """The kinds of files that it is rendered to."""
+        """Return the suffixes of the files that it is rendered to."""
         return self.SUFFIXES[self.kind]
 
     def files_in(self, folder: Path) -> tuple[Path, ...]:
-        """The files that it is rendered to in a folder."""
+        """Return the files that it is rendered to in a folder."""
         return tuple(folder / f"{self.name}{suffix}" for suffix in self.suffixes)
 
 
 class ReportedPaper(Strict):
-    """What the report says of a paper besides its artifacts.
+    """What the report shows of a paper besides its artifacts.
 
-    `deviations` is Markdown; `stand_ins` are the datasets of the scale that replace the paper's,
-    each with what the paper calls those.
+    `deviations` is Markdown. `stand_ins` maps each dataset of the scale that replaces datasets of
+    the paper to the paper's names of these.
     """
 
     name: str
@@ -247,10 +250,10 @@ class ReportedPaper(Strict):
 
 
 class Report(Strict):
-    """What the report of a scale says besides its artifacts.
+    """What the report of a scale shows besides its artifacts.
 
-    `trainings` are the records that tell what the trainings cost; `findings`, Markdown, are what
-    was found in the papers.
+    `trainings` are the records of trainings, from which their cost is computed. `findings` is
+    Markdown: what was found in the papers.
     """
 
     scale: str
@@ -261,5 +264,5 @@ class Report(Strict):
 
     @property
     def digest(self) -> str:
-        """The digest of all that it says: 8 hex digits."""
+        """Return the digest of all its fields: 8 hex digits."""
         return short_hash(self.model_dump(mode="json"))
