@@ -1,6 +1,7 @@
 """The registry of datasets, ``configs/datasets.yaml``, as typed objects.
 
-An entry says all about a dataset that is not code; `loader` names the function that reads its tree.
+An entry has everything about a dataset that is not code; `loader` names the function that reads its
+files.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from vitrail.errors import require_known
 Hex64 = Field(None, pattern="^[0-9a-f]{64}$")
 Hex32 = Field(None, pattern="^[0-9a-f]{32}$")
 Channels = tuple[float, float, float]
-Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # files are called so
+Name = Annotated[str, Field(pattern=r"^\w[\w.-]*$")]  # also used as a file name
 
 
 def _stays_inside(path: str) -> str:
@@ -34,7 +35,7 @@ Url = Annotated[str, Field(pattern=r"^(https?|ftp|file)://\S+$")]
 
 
 class RemoteFile(Strict):
-    """A file to download; an archive is unpacked into the folder where it lies."""
+    """A file to download; an archive is unpacked into the folder that contains it."""
 
     name: Inside = Field(description="path inside the dataset's folder")
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
@@ -50,12 +51,12 @@ class RemoteFile(Strict):
 
     @property
     def checksum(self) -> tuple[str, str]:
-        """Algorithm and expected hex digest."""
+        """Return the algorithm and the expected hex digest."""
         return ("sha256", self.sha256) if self.sha256 else ("md5", self.md5 or "")
 
 
 class Images(Strict):
-    """A folder of images in the tree: `classes` folders of them, or flat where it is 0.
+    """A folder of images: `classes` folders of images, or images without class folders if it is 0.
 
     The images of a class may lie in folders below its own.
     """
@@ -71,14 +72,14 @@ class Images(Strict):
 
 
 class SegmentationSplit(Strict):
-    """Where one split's images and masks are, below the dataset's folder."""
+    """The folders of one split's images and masks, below the dataset's folder."""
 
     img_path: Inside
     seg_map_path: Inside
 
 
 class SegmentationFormat(Strict):
-    """How MMSegmentation reads the dataset, in its own words.
+    """How MMSegmentation reads the dataset, with mmseg's names of fields.
 
     The mask of image ``<img_path>/x<img_suffix>`` is ``<seg_map_path>/x<seg_map_suffix>``, where x
     may begin with folders.
@@ -95,10 +96,10 @@ class SegmentationFormat(Strict):
 class DatasetInfo(Strict):
     """One dataset; `folder` is its place below the data root.
 
-    Of all this only name and `version` enter a recipe's hash. A change of another field in
-    `identity_fields` makes trainings and measurements due in the folders that they have. Whoever
-    changes the images in a way that no such field tells raises the version. `digest` is compared
-    and decides nothing: with it, other images than those of the entry are refused.
+    Only the name and `version` enter a recipe's hash. If another field of `identity_fields`
+    changes, the trainings and measurements on the dataset are due again, in the same folders. If
+    the images change and no such field does, the version must be increased by hand. `digest`
+    decides nothing; it is compared with the images that were fetched, and other images are refused.
     """
 
     name: SkipJsonSchema[Name]  # the entry's key
@@ -141,16 +142,16 @@ class DatasetInfo(Strict):
 
     @property
     def called(self) -> str:
-        """What the papers call it, else its own name."""
+        """Return the name that the papers use, or its own name if there is none."""
         return self.short_title or self.name
 
     @property
     def identity_fields(self) -> dict[str, Any]:
-        """The fields that decide numbers, as plain data: not words, links or places.
+        """Return the fields that decide numbers, as plain data: no texts, links or places.
 
-        They say which images and labels there are (of files their digests), how they are read and
-        normalised, and of how many steps a training is. Functions go by their names, not by those
-        of their modules.
+        They tell which images and labels there are (files by their digests), how these are read and
+        normalised, and how many steps an epoch has. Functions are given by their own names, without
+        those of their modules.
         """
         decided = {
             *("name", "version", "classes", "train_images", "val_images"),
@@ -167,11 +168,11 @@ class DatasetInfo(Strict):
         return {**plain, **called, "files": files, **own}
 
     def of_part(self, part: Part) -> Self:
-        """The entry of a part of the dataset, with the numbers of its images.
+        """Return the entry of a part of the dataset, with the numbers of images of this part.
 
-        `tuning` divides the training images: every fifth is held out, as ``val``, and the others
-        train. A stand-in is composed anew of a part of its sources (scans, tiles), as many images
-        as before, or `tuning_images`.
+        `tuning` divides the training images: every fifth is held out as ``val``, and the others are
+        trained on. A stand-in is instead composed anew from a part of its sources (scans, tiles),
+        with as many images as before, or with `tuning_images`.
         """
         if part == self.part:
             return self
@@ -197,16 +198,17 @@ FEW_CLASSES = 16
 
 
 def miniature_name(dataset: str) -> str:
-    """The name of a dataset's miniature, if it has one."""
+    """Return the name of a dataset's miniature, whether or not it has one."""
     return f"{dataset}-miniature"
 
 
 def miniature_of(info: DatasetInfo) -> DatasetInfo:
-    """The entry of a dataset's miniature: a few made-up images in its own format.
+    """Return the entry of a dataset's miniature: a few made-up images in the dataset's own format.
 
-    They are of all classes if these are few, so that a model is right about one, and else of two.
-    Of each class one is for validation and four for training, as EuroSAT is split when it is read.
-    Classes, mean, std and loader are the dataset's.
+    They cover all classes if these are at most `FEW_CLASSES`, so that a model is right about at
+    least one image; otherwise, and for segmentation, two. Each class has one image for validation
+    and four for training, the proportion in which EuroSAT is split when it is read. Classes, mean,
+    std and loader are those of the dataset.
     """
     shown = info.classes if info.classes <= FEW_CLASSES and not info.segmentation else 2
     own: dict[str, object] = {
@@ -219,14 +221,14 @@ def miniature_of(info: DatasetInfo) -> DatasetInfo:
         "folder": f"miniatures/{info.name}",
         "digest": None,
     }
-    # What these count, `verify` asks of the reader instead.
+    # Without these fields, `verify` counts the images by reading the dataset.
     return info.model_copy(update={**own, "files": [], "required": [], "images": []})
 
 
 def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, DatasetInfo]:
     """Read the registry, and add a miniature of each dataset that is downloaded or placed by hand.
 
-    Errors as `load_entries`.
+    Raises VitrailError as `load_entries`.
     """
     entries = load_entries(DatasetInfo, path, "dataset")
     of_files = [info for info in entries.values() if info.source in ("download", "manual")]
@@ -234,13 +236,13 @@ def load_registry(path: Path = Path("configs/datasets.yaml")) -> dict[str, Datas
 
 
 def find(name: str, registry: Mapping[str, DatasetInfo]) -> DatasetInfo:
-    """Look a dataset up by its name, or raise VitrailError with the closest one."""
+    """Look up a dataset by name; raises VitrailError, with the closest name, if it is unknown."""
     require_known("dataset", name, registry)
     return registry[name]
 
 
 def fetched_with(name: str, registry: Mapping[str, DatasetInfo]) -> str:
-    """Name the dataset whose fetching also brings this one's files: the folder's first.
+    """Return the dataset whose fetching also brings this one's files: the first of its folder.
 
     Two datasets may be made of the same files, which must not be fetched twice at once.
     """

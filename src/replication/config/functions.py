@@ -1,4 +1,4 @@
-"""What configurations name: functions as ``module:function``, and models of hubs."""
+"""Names in configurations: functions as ``module:function``, and models of hubs."""
 
 # decides no number
 
@@ -10,15 +10,15 @@ from typing import Any
 
 from vitrail.errors import VitrailError
 
-OURS = ("vitrail", "replication")  # the packages of which a configuration may name functions
-HUBS = ("hf-hub:", "local-dir:")  # timm's prefixes of models that are not in its registry
+OURS = ("vitrail", "replication")  # the packages whose functions a configuration may name
+HUBS = ("hf-hub:", "local-dir:")  # timm's prefixes for models outside its registry
 
 
 def import_function(name: str, file: str) -> Callable[..., Any]:
-    """Import ``module:function`` of this project, which `file` names.
+    """Import a function of this project by ``module:function``; `file` is where it is named.
 
     Raises:
-        VitrailError: it is of another package, or there is no such function.
+        VitrailError: it is in another package, or there is no such function.
     """
     module, _, function = name.partition(":")
     if module.partition(".")[0] not in OURS:

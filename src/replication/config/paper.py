@@ -1,7 +1,7 @@
-"""What a paper's folder ``configs/papers/<paper>/`` says, as typed files.
+"""The files of a paper's folder ``configs/papers/<paper>/`` as typed objects.
 
-``paper.yaml``, ``recipes.yaml``, ``artifacts.yaml`` and the values printed in ``reference/*.csv``
-are the paper and nothing else; ``scales/<scale>.yaml`` is all that a scale changes of them.
+``paper.yaml``, ``recipes.yaml``, ``artifacts.yaml`` and the printed values in ``reference/*.csv``
+describe the paper and nothing else. All that a scale changes is in ``scales/<scale>.yaml``.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ from vitrail.errors import VitrailError, did_you_mean, require_known
 
 
 class PrintedCost(Strict):
-    """What the paper says that some trainings took, in hours of one A100.
+    """The cost that the paper states for some trainings, in hours of one A100.
 
-    Where several rows are given the paper does not say which is of which training.
+    Several rows mean that the paper does not say which row belongs to which training.
     """
 
     recipes: tuple[str, ...] = Field(description="patterns of names")
@@ -57,9 +57,10 @@ class PaperInfo(Strict):
 
 
 class Family(Strict):
-    """Recipes that are a product: in `name`, ``{axis}`` stands for each choice of an axis.
+    """A family of recipes: `name` is a template, with one recipe for each combination of choices.
 
-    ``{axis:patterns}`` stands for each choice that matches the patterns.
+    ``{axis}`` in `name` stands for each choice of an axis, and ``{axis:patterns}`` for each choice
+    that matches the patterns.
     """
 
     name: str
@@ -70,7 +71,7 @@ class Family(Strict):
     ) -> Iterator[tuple[str, dict[str, str]]]:
         """Yield the name of each recipe, and its choice of each axis in the order of the name.
 
-        Raises VitrailError where an axis is unknown, or patterns match none of its choices.
+        Raises VitrailError if an axis is unknown, or if patterns match none of its choices.
         """
         here = f"{where}: recipe '{self.name}'"
         try:
@@ -90,10 +91,11 @@ class Family(Strict):
 
 
 class Families(Strict):
-    """``recipes.yaml`` but for the bases of the kinds of training, see `RecipesFile`.
+    """``recipes.yaml`` without the bases of the kinds of training: see `RecipesFile`.
 
-    A recipe is its base, then its choice of each axis, then the deltas whose patterns match its
-    name. A choice of an axis may say ``extends: <another choice of it>`` and give what it changes.
+    A recipe is its base, merged with its choice of each axis, then with the deltas whose patterns
+    match its name. A choice of an axis may have ``extends: <another choice of it>`` and give only
+    what differs.
     """
 
     base: Delta = Field({}, description="what recipes of families without a task have in common")
@@ -105,10 +107,10 @@ class Families(Strict):
     )
 
     def expand(self, where: str) -> dict[str, Delta]:
-        """Return every recipe of the paper by name, base and deltas merged.
+        """Return every recipe of the paper by name, with base, choices and deltas merged.
 
-        Raises VitrailError where an axis or a choice is unknown, two recipes share a name, or
-        patterns match no recipe.
+        Raises VitrailError if an axis or a choice is unknown, if two recipes have the same name, or
+        if patterns match no recipe.
         """
         axes = {
             axis: {
@@ -147,10 +149,11 @@ RecipesFile = create_model(
 
 
 class MeasureSpec(Strict):
-    """What to measure: a function, its arguments, and what it is taken on.
+    """A measure: a function, its arguments, and what it is taken on.
 
-    `on: run` is a trained model, `on: recipe` a recipe before any training, `on: paper` the paper's
-    own recipe at every scale, for facts that need neither data nor training; else nothing.
+    With `on: run` it is taken on a trained model, with `on: recipe` on a recipe before any
+    training, and with `on: paper` on the paper's own recipe at every scale, for facts that need
+    neither data nor training. Without `on` it is taken on none of these.
     """
 
     function: str
@@ -169,12 +172,12 @@ class ShownColumn(Strict):
 
     @property
     def full_label(self) -> str:
-        """The label under its group, as reference files write it."""
+        """Return the label with its group, as reference files write it."""
         return f"{self.group} / {self.label}" if self.group else self.label
 
 
 class Labelled(ShownColumn):
-    """A row or a column: its label, and variables that the cell's template is filled with."""
+    """A row or a column: its label, and variables that fill the cell's template."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -190,10 +193,11 @@ class Labelled(ShownColumn):
     )
 
     def of_choices(self, axes: Mapping[str, Iterable[str]], where: str) -> Iterator[Labelled]:
-        """Yield a row or column for each choice of the axis that this one names, or else itself.
+        """Yield a row or column for each choice of the axis `each`; itself if it names no axis.
 
         Raises:
-            VitrailError: there is no such axis, or the label names another; it begins with `where`.
+            VitrailError: there is no such axis, or the label names another one; `where` begins the
+                error.
         """
         if self.each is None:
             yield self
@@ -205,12 +209,12 @@ class Labelled(ShownColumn):
 
     @property
     def variables(self) -> Delta:
-        """All that the template may name."""
+        """Return the variables that the template may name."""
         return {**(self.model_extra or {}), "label": self.label}
 
 
 class CellSpec(Strict):
-    """One cell, or the template of all; strings are filled with row and column variables."""
+    """One cell, or the template of all cells, whose strings row and column variables fill."""
 
     measure: str | None = None
     recipe: str | None = None
@@ -224,7 +228,7 @@ class CellSpec(Strict):
 
 
 class ArtifactSpec(Strict):
-    """A table, its rows and columns of cells; or a figure, which also has a function that draws."""
+    """A table with rows, columns and cells; a figure has a function that draws it, too."""
 
     title: str
     caption: str
@@ -245,11 +249,11 @@ class ArtifactSpec(Strict):
 
     @property
     def kind(self) -> Literal["table", "figure"]:
-        """A figure is what has a function that draws it."""
+        """Return "figure" if there is a function that draws it, otherwise "table"."""
         return "figure" if self.draw else "table"
 
     def with_choices(self, axes: Mapping[str, Iterable[str]], where: str) -> ArtifactSpec:
-        """Return the artifact with a row or column for each choice of an axis that one names.
+        """Return the artifact with each row or column that names an axis repeated for its choices.
 
         Raises:
             VitrailError: as `Labelled.of_choices`.
@@ -262,10 +266,9 @@ class ArtifactSpec(Strict):
         return self.model_copy(update=spread)
 
     def refuse_equal_labels(self, where: str) -> None:
-        """Refuse two rows or two columns of one label and group: cells are looked up by labels.
+        """Raise VitrailError if two rows or two columns have the same label and group.
 
-        Raises:
-            VitrailError: two of them are equal; the sentence begins with `where`.
+        Cells are looked up by labels. `where` begins the error.
         """
         for kind, labelled in (("rows", self.rows), ("columns", self.columns)):
             first: dict[str, Labelled] = {}
@@ -277,10 +280,9 @@ class ArtifactSpec(Strict):
                     )
 
     def refuse_unknown_variants(self, where: str) -> None:
-        """Refuse a row or column that is a variant of none.
+        """Raise VitrailError if a row or column is a variant of something unknown or of a variant.
 
-        Raises:
-            VitrailError: there is no such row or column, or it is a variant itself.
+        `where` begins the error.
         """
         for kind, labelled in (("row", self.rows), ("column", self.columns)):
             own = {given.full_label for given in labelled if given.variant_of is None}
@@ -291,7 +293,7 @@ class ArtifactSpec(Strict):
 
     @property
     def variants(self) -> dict[tuple[str, str], tuple[str, str]]:
-        """The cells of variants by their places, each with the place that it is a variant of."""
+        """Return the places of variants' cells, each with the place of the original's cell."""
         return {
             (row.full_label, column.full_label): (
                 row.variant_of or row.full_label,
@@ -333,17 +335,17 @@ class ArtifactsFile(Strict):
 
 
 class MeasureDelta(Strict):
-    """What a scale changes of a measure."""
+    """The changes that a scale makes to a measure."""
 
     args: Delta = {}
     seeds: PositiveInt | None = None
 
 
 class PaperScale(Strict):
-    """``scales/<scale>.yaml``: what one scale changes of the paper.
+    """``scales/<scale>.yaml``: the changes that one scale makes to the paper.
 
-    Each mapping is from patterns of names (several by commas) to deltas, the later laid over the
-    earlier, and all of them over those of the file that this one extends.
+    Each mapping is from patterns of names, separated by commas, to changes. Later changes are
+    merged over earlier ones, and all of them over those of the file that this one extends.
     """
 
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
@@ -372,7 +374,7 @@ class PaperScale(Strict):
 
 
 class Printed(Strict):
-    """What the paper prints in a cell (a number, or a word such as "Inconsistent"), and where.
+    """The printed value of a cell (a number, or a word such as "Inconsistent"), and its place.
 
     `spread` is the text of the standard deviation, with every digit that is printed; "" for none.
     """
@@ -383,14 +385,15 @@ class Printed(Strict):
 
     @property
     def std(self) -> float | None:
-        """The printed standard deviation."""
+        """Return the printed standard deviation; None if there is none."""
         return float(self.spread) if self.spread else None
 
 
 def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
-    """Read the printed values of one artifact, by row and column; none where there is no file.
+    """Read the printed values of one artifact, by row and column; {} if there is no file.
 
-    Raises VitrailError where the header is wrong, a cell stands twice, or its source is missing.
+    Raises VitrailError if the header is wrong, a cell occurs twice, its source is missing, or its
+    standard deviation is no number.
     """
     if not path.is_file():
         return {}
@@ -417,7 +420,7 @@ def read_reference(path: Path) -> dict[tuple[str, str], Printed]:
 
 
 def fill(template: str, variables: Mapping[str, Any], where: str) -> str:
-    """Format `template` with `variables`, or raise VitrailError where one is missing."""
+    """Format `template` with `variables`; raises VitrailError if one is missing."""
     try:
         return template.format_map(variables)
     except KeyError as error:

@@ -1,6 +1,7 @@
-"""Python files that configurations name, read without running them.
+"""Read Python files that configurations name, without running them.
 
-Such are our MMSegmentation configurations: the catalogue needs neither mmengine nor torch for them.
+Our MMSegmentation configurations are such files: the catalogue needs neither mmengine nor torch to
+read them.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _OF_TYPES = ("typing", "collections.abc")
 
 
 def syntax_tree(path: Path) -> ast.Module:
-    """Parse a Python file, or raise VitrailError."""
+    """Parse a Python file; raises VitrailError if it is missing or not valid Python."""
     try:
         return ast.parse(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -27,7 +28,7 @@ def syntax_tree(path: Path) -> ast.Module:
 
 
 def code_of(path: Path) -> str:
-    """Return the text of a Python file's code; what is left out, and errors as `deciding_tree`."""
+    """Return the text of a Python file without what `deciding_tree` leaves out; errors as there."""
     return ast.unparse(deciding_tree(path))
 
 
@@ -35,13 +36,13 @@ def deciding_tree(path: Path) -> ast.Module:
     """Parse a Python file, and leave out what decides no number.
 
     Left out are comments, docstrings (also those of constants and attributes), the messages of
-    errors, annotations of arguments and returns, ``if TYPE_CHECKING`` blocks, imports of types, and
-    what a measure costs (``@passes``). Annotations in classes stay: dataclasses read them. Raises
-    VitrailError as `syntax_tree`.
+    errors, annotations of arguments and return values, ``if TYPE_CHECKING`` blocks, imports of
+    types, and the declared cost of a measure (``@passes``). Annotations in classes stay, since
+    dataclasses read them. Raises VitrailError as `syntax_tree`.
     """
     tree = syntax_tree(path)
     waiting: list[ast.AST] = [tree]
-    while waiting:  # through statements alone: no expression holds a docstring
+    while waiting:  # only statements are visited: no expression contains a docstring
         node = waiting.pop()
         if isinstance(body := getattr(node, "body", None), list):
             node.body = [*_deciding(body)] or [ast.Pass()]  # type: ignore[attr-defined]
@@ -62,12 +63,12 @@ def deciding_tree(path: Path) -> ast.Module:
 
 
 def _is_price(decorator: ast.expr) -> bool:
-    """Whether it is ``@passes(...)``, which says what a measure costs."""
+    """Tell whether a decorator is ``@passes(...)``, which declares the cost of a measure."""
     return isinstance(decorator, ast.Call) and ast.unparse(decorator.func) == "passes"
 
 
 def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
-    """The statements that run and are no texts, and no imports of types."""
+    """Yield the statements that decide something: no docstrings and no imports of types."""
     for statement in statements:
         if isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Constant):
             continue
@@ -78,15 +79,15 @@ def _deciding(statements: Iterable[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 FOLDER = Path("configs") / "segmentation"
-THEIRS = "mmseg::"  # mmengine's prefix of MMSegmentation's own files
+THEIRS = "mmseg::"  # mmengine's prefix for MMSegmentation's own configurations
 
 
 def config_files(name: str, root: Path = Path()) -> dict[str, str]:
     """Return the code of a configuration and of our files that it inherits, by path in `FOLDER`.
 
-    The files that it inherits come before it. MMSegmentation's own files are left out, since its
-    version decides them. Raises VitrailError where there is no such file among ours, or one is no
-    configuration, inherits itself or lies outside `FOLDER`.
+    A file comes after those that it inherits. MMSegmentation's own files are left out, since its
+    version decides them. Raises VitrailError if we have no such file, or if a file is not a valid
+    configuration, inherits itself, or lies outside `FOLDER`.
     """
     if name.startswith(THEIRS):
         return {}
@@ -97,7 +98,7 @@ def config_files(name: str, root: Path = Path()) -> dict[str, str]:
 
 
 def strings_in(code: str) -> set[str]:
-    """Return every string in Python code; in a configuration the types that it names are such."""
+    """Return every string in Python code; in a configuration these include the names of types."""
     return {
         node.value
         for node in ast.walk(ast.parse(code))
@@ -106,7 +107,7 @@ def strings_in(code: str) -> set[str]:
 
 
 def _with_bases(name: str, folder: Path, heirs: tuple[str, ...] = ()) -> list[str]:
-    """A file of `folder` behind those of ours that it inherits, the most basic first."""
+    """Return a file of `folder` after those of ours that it inherits, the most basic first."""
     path = folder / name
     if name in heirs:
         raise VitrailError(f"{path} inherits itself; correct one _base_")
@@ -122,7 +123,7 @@ def _with_bases(name: str, folder: Path, heirs: tuple[str, ...] = ()) -> list[st
 
 
 def _beside(name: str, base: str) -> str:
-    """The path in the folder of what a file of it inherits as `base`."""
+    """Return the path in the folder of `base`, which a file inherits by its relative path."""
     return posixpath.normpath(posixpath.join(posixpath.dirname(name), base))
 
 

@@ -1,10 +1,10 @@
-"""Recipes: everything that decides a training's outcome but the seed.
+"""Recipes: everything that decides a training's outcome except the seed.
 
-The hash of a recipe's canonical JSON names the run folder and guards the checkpoints. Fields left
-at their defaults stay out of it, so that a new field does not rename old runs: **a default, once
-released, must never change**. Here is what the kinds of training share. The fields of each kind lie
-in a module of its own, and the kind itself says all that planning and the commands need to know of
-it: see `replication.config.recipe_types`.
+The hash of a recipe's canonical JSON names the run's folder and protects the checkpoints from being
+used by another recipe. Fields with their default values are left out of the hash, so that a new
+field does not rename old runs: **a default, once released, must never change**. This module has
+what the kinds of training share. Each kind has a module of its own with its fields and with all
+that planning and the commands need to know of it: see `replication.config.recipe_types`.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ Fraction = float
 
 
 class Training(Strict, ABC):
-    """What the recipes of all kinds have in common.
+    """Base of the recipes of all kinds of training.
 
-    A kind is named by its field `task`, and has fields `model`, `data` and `batch` of its own.
+    A kind is named by its field `task`, and declares fields `model`, `data` and `batch` of its own.
     """
 
     engine: ClassVar[str]  # the module that trains it
     builder: ClassVar[str]  # the module that builds its model
-    hub_task: ClassVar[str]  # what hubs call the task of its models
+    hub_task: ClassVar[str]  # the hubs' name for the task of its models
     library: ClassVar[str]  # the package that opens its models
     usage: ClassVar[str]  # Markdown of a model card: how to open the model at {source}
-    rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # where its peak learning rate stands
+    rate: ClassVar[tuple[str, ...]] = ("optimizer", "lr")  # the keys of its peak learning rate
     score: ClassVar[tuple[str, str]]  # the measure by which learning rates are chosen, and its key
 
-    if TYPE_CHECKING:  # each kind declares them in its own order, which its files are written in
+    if TYPE_CHECKING:  # each kind declares them itself, in the order in which files have them
         task: str
         model: Any
         data: Any
@@ -55,37 +55,37 @@ class Training(Strict, ABC):
 
     @abstractmethod
     def steps(self, train_images: int) -> int:
-        """Optimiser steps of a training on so many images."""
+        """Return the number of optimiser steps of a training on `train_images` images."""
 
     @abstractmethod
     def images(self, train_images: int) -> int:
-        """Images that a training takes in, those that it sees again included."""
+        """Return the number of images that a training processes, with all repetitions."""
 
     @property
     def averages_weights(self) -> bool:
-        """Whether a moving average of the weights is kept beside them."""
+        """Tell whether a moving average of the weights is kept beside them."""
         return False
 
     @property
     def forward_passes(self) -> float:
-        """What a training image costs, in forward passes of one: a backward pass counts two."""
+        """Return the cost of a training image in forward passes; a backward pass counts as two."""
         return 3.0
 
     @property
     def code(self) -> tuple[str, ...]:
-        """What trains it, as ``module:name``; its model and its dataset have code of their own."""
+        """Return the code that trains it, as ``module:name``; model and dataset have their own."""
         return (f"{self.engine}:train",)
 
     def names_elsewhere(self) -> Iterable[str]:
-        """Names of models and registered types in the text of files that the recipe holds."""
+        """Return names of models and registered types in the files that the recipe includes."""
         return ()
 
     def shown(self) -> dict[str, Any]:
-        """The recipe as plain data to be read: of a file that it holds, length and digest."""
+        """Return the recipe for display, as plain data; files appear by length and digest."""
         return self.model_dump(mode="json")
 
     def at_size(self, factor: float) -> Self:
-        """Return the recipe for images of `factor` times the side, where it says their size."""
+        """Return the recipe with `factor` times the image side; itself if it gives no side."""
         return self
 
     def with_rate(self, rate: float) -> Self:
@@ -98,34 +98,34 @@ class Training(Strict, ABC):
 
     @abstractmethod
     def longer(self, factor: int) -> Self:
-        """Return the recipe of `factor` times the steps, its schedule stretched to them."""
+        """Return the recipe with `factor` times the steps, and its schedule stretched to them."""
 
     def _with(self, changes: Mapping[str, Any]) -> Self:
         return self.model_validate(merge(self.model_dump(exclude_unset=True), changes))
 
     @classmethod
     def derived(cls, written: Delta, root: Path) -> Placed:
-        """Values that follow from those that are `written` of a recipe, with their origin."""
+        """Return values that follow from the `written` values of a recipe, with their origin."""
         return Placed({}, {})
 
     def canonical_json(self) -> str:
-        """Return the one JSON text of this recipe, without defaults."""
+        """Return the canonical JSON text of this recipe, without default values."""
         return canonical_json(self.model_dump(mode="json", exclude_defaults=True))
 
     @property
     def hash(self) -> str:
-        """First eight hex digits of the SHA-256 of the canonical JSON."""
+        """Return the first eight hex digits of the SHA-256 of the canonical JSON."""
         return short_hash(self.model_dump(mode="json", exclude_defaults=True))
 
 
 class Model(Strict):
-    """A timm registry name with its arguments, or a model of a hub.
+    """A model of timm's registry, by name with arguments, or a model of a hub.
 
-    `name` may carry a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), or say where
+    `name` may have a pretrained tag (``vit_small_patch16_224.augreg_in21k_ft_in1k``), or tell where
     timm finds the model (``hf-hub:<user>/<name>@<revision>``, ``local-dir:<folder>``). `pretrained`
-    loads the weights of that name, or others of ``configs/weights.yaml``. `weights_from` is written
-    as the name of a recipe and resolved to its run's folder, whose hash then counts in this
-    recipe's own.
+    loads the weights of that name, or other weights of ``configs/weights.yaml``. `weights_from` is
+    the name of a recipe in the files; it is resolved to the folder of that recipe's runs, so that
+    the other recipe's hash enters this one's.
     """
 
     name: str
@@ -149,7 +149,10 @@ class Model(Strict):
 
     @property
     def published(self) -> str | None:
-        """Name of the published weights that training starts from; timm keeps those of a hub."""
+        """Return the name of the published weights that training starts from, None for none.
+
+        None, too, for the weights of a hub's model, which timm downloads itself.
+        """
         if isinstance(self.pretrained, str):
             return self.pretrained
         return self.name if self.pretrained and not self.name.startswith(HUBS) else None
@@ -164,7 +167,7 @@ PART: Any = Field(
 
 
 class Data(Strict):
-    """The dataset and what turns one of its images into a tensor at evaluation."""
+    """The dataset, and the transforms that turn an image into a tensor at evaluation."""
 
     dataset: str
     version: PositiveInt = 1
@@ -186,7 +189,7 @@ class Data(Strict):
 
 
 class Augmentation(Strict):
-    """Training-time transforms, in timm's vocabulary (`timm.data.create_transform`, `Mixup`)."""
+    """Transforms in training, with timm's names (`timm.data.create_transform`, `Mixup`)."""
 
     crop: Literal["random_resized", "center", "random"] = Field(
         "random_resized",
@@ -239,7 +242,7 @@ class Augmentation(Strict):
 
 
 class Optimizer(Strict):
-    """Arguments of `timm.optim.create_optimizer_v2`; `lr` is the peak, for the global batch."""
+    """Arguments of `timm.optim.create_optimizer_v2`; `lr` is the peak rate for the whole batch."""
 
     name: str = "adamw"
     lr: PositiveFloat
@@ -268,7 +271,7 @@ class Optimizer(Strict):
 
 
 class Schedule(Strict):
-    """Learning rate over epochs, updated every step. Zero epochs: weights are used as they come."""
+    """The learning rate over epochs, updated at every step; with 0 epochs nothing is trained."""
 
     epochs: int = Field(ge=0)
     name: Literal["cosine", "constant"] = "cosine"
@@ -287,19 +290,19 @@ class Schedule(Strict):
 
 
 class Whole(Strict):
-    """`size` images make one optimiser step, in equal shares of the devices."""
+    """`size` images make one optimiser step, shared equally by the devices."""
 
     size: PositiveInt
 
     @property
     def parts(self) -> int:
-        """Equal parts of a step, of which each device takes as many."""
+        """Return the number of equal parts of a step; every device takes equally many."""
         return self.size
 
     def share(self, devices: int) -> int:
         """Return how many parts of a step each of `devices` takes.
 
-        Raises VitrailError if they cannot share them equally.
+        Raises VitrailError if they cannot share the parts equally.
         """
         if self.parts % devices:
             working = [str(n) for n in range(1, self.parts + 1) if self.parts % n == 0]
@@ -310,15 +313,15 @@ class Whole(Strict):
         return self.parts // devices
 
     def __str__(self) -> str:
-        """Name the fields and what the parts are."""
+        """Return the fields that decide the parts, for errors."""
         return f"batch.size {self.size}"
 
 
 class Batch(Whole):
     """`size` images make one optimiser step, in micro-batches of `micro` images.
 
-    The micro-batch is the unit of randomness (Mixup draws once for each, dropout likewise), so it
-    belongs to the recipe: devices then only decide how many of them run at a time.
+    Random draws are made for each micro-batch (one draw of Mixup, dropout likewise), so `micro`
+    belongs to the recipe: the number of devices only decides how many micro-batches run at once.
     """
 
     micro: PositiveInt
@@ -334,11 +337,11 @@ class Batch(Whole):
 
     @property
     def parts(self) -> int:
-        """The micro-batches of a step."""
+        """Return the number of micro-batches of a step."""
         return self.size // self.micro
 
     def __str__(self) -> str:
-        """As `Whole`."""
+        """Return the fields that decide the parts, as `Whole`."""
         return f"batch.size {self.size} in micro-batches of {self.micro}"
 
 
@@ -350,7 +353,7 @@ model = timm.create_model("{source}", pretrained=True)
 
 
 class TimmTraining(Training):
-    """What the trainings of timm's models on images have in common."""
+    """Base of the trainings of timm's models on images."""
 
     builder: ClassVar[str] = "replication.training.model_factory"
     library: ClassVar[str] = "timm"
@@ -362,7 +365,7 @@ class TimmTraining(Training):
         batch: Batch
 
     def at_size(self, factor: float) -> Self:
-        """As `Training.at_size`; the side is rounded to a pixel."""
+        """Return the recipe as `Training.at_size`; the side is rounded to a pixel."""
         if factor == 1:
             return self
         side = round(factor * self.data.image_size)
@@ -386,19 +389,19 @@ class EpochTraining(TimmTraining):
     precision: Literal["fp32", "bf16", "fp16"] = "fp32"
 
     def longer(self, factor: int) -> Self:
-        """As `Training.longer`."""
+        """Return the recipe with `factor` times the epochs, warm-up included."""
         schedule = self.schedule
         stretched = {name: factor * getattr(schedule, name) for name in ("epochs", "warmup_epochs")}
         return self._with({"schedule": stretched})
 
     def steps(self, train_images: int) -> int:
-        """Optimiser steps of a training; `batch.drop_last` says if those of short batches count."""
+        """Return the number of optimiser steps; `batch.drop_last` leaves out short batches."""
         batch = self.batch
         steps = self.schedule.epochs * steps_per_epoch(train_images, batch.size, batch.drop_last)
         return steps if self.schedule.steps is None else min(self.schedule.steps, steps)
 
     def images(self, train_images: int) -> int:
-        """Epochs x images, or fewer where the training stops earlier."""
+        """Return epochs x images, or fewer if the training stops earlier."""
         images = self.schedule.epochs * train_images
         stop = self.schedule.steps
         return images if stop is None else min(images, stop * self.batch.size)
@@ -413,10 +416,10 @@ def placed_at(path: Sequence[str], value: Any) -> dict[str, Any]:
 
 
 def canonical_json(value: Any) -> str:
-    """Return the one JSON text of plain data: sorted keys, no spaces."""
+    """Return the canonical JSON text of plain data: sorted keys, no spaces."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 def short_hash(value: Any) -> str:
-    """First eight hex digits of the SHA-256 of the canonical JSON of `value`."""
+    """Return the first eight hex digits of the SHA-256 of the canonical JSON of `value`."""
     return hashlib.sha256(canonical_json(value).encode()).hexdigest()[:8]

@@ -1,12 +1,12 @@
-"""The kinds of training, found by their modules of fields.
+"""The kinds of training, found by the modules that declare their fields.
 
-A kind of the apparatus is a module of `replication.config.recipes` with a class of `Training`. A
-paper brings a kind of its own with two modules and no list to enter them in:
+A general kind is a module of `replication.config.recipes` with a subclass of `Training`. A paper
+adds a kind of its own with two modules, which are found without a list:
 
-- ``src/replication/papers/<paper>/recipe.py`` has a dataclass of its hyperparameters, numbers,
-  words and tuples of them; its ``task: ClassVar[str]`` names the kind in ``recipes.yaml``. They
-  come to the fields of `EpochTraining`: model, data, augmentation, optimizer, schedule, batch and
-  precision.
+- ``src/replication/papers/<paper>/recipe.py`` has a dataclass of the kind's hyperparameters
+  (numbers, words and tuples of them); its ``task: ClassVar[str]`` is the name of the kind in
+  ``recipes.yaml``. The hyperparameters are added to the fields of `EpochTraining`: model, data,
+  augmentation, optimizer, schedule, batch and precision.
 - ``src/replication/papers/<paper>/training.py`` has an `Objective`, the module that is trained: see
   `replication.training.custom_training`.
 """
@@ -27,11 +27,11 @@ from replication.config.recipe import EpochTraining, Training
 from replication.config.schema import parse
 from vitrail.errors import VitrailError, require_known
 
-RECIPES = "replication.config.recipes"  # found by name: planning stands below the engine
+RECIPES = "replication.config.recipes"  # imported by name: planning may not import the engine
 
 
 class PaperTraining(EpochTraining):
-    """A kind of training that a paper brings: what `kind_of_paper` makes its kinds from."""
+    """Base of the kinds of training that papers bring; `kind_of_paper` derives each kind."""
 
     engine: ClassVar[str] = "replication.training.custom_training"
     hub_task: ClassVar[str] = "image-classification"
@@ -42,7 +42,7 @@ class PaperTraining(EpochTraining):
     @model_validator(mode="after")
     def _suits_the_paper(self) -> PaperTraining:
         names = [field.name for field in dataclasses.fields(self.hyperparameters)]
-        self.hyperparameters(**{name: getattr(self, name) for name in names})  # may refuse them
+        self.hyperparameters(**{name: getattr(self, name) for name in names})  # may raise
         return self
 
     @property
@@ -52,10 +52,10 @@ class PaperTraining(EpochTraining):
 
 
 def kind_of_paper(hyperparameters: type) -> type[PaperTraining]:
-    """Make the recipe of a paper's own kind of training from a dataclass of its hyperparameters.
+    """Make the recipe class of a paper's own kind of training from its dataclass.
 
-    A dataclass that raises ValueError in ``__post_init__`` refuses a recipe. Raises VitrailError if
-    it has a name that all recipes have.
+    The dataclass `hyperparameters` may raise ValueError in ``__post_init__`` to refuse a recipe.
+    Raises VitrailError if one of its fields has a name that all recipes have.
     """
     task: Any = hyperparameters.task  # type: ignore[attr-defined]
     types = get_type_hints(hyperparameters)
@@ -117,7 +117,7 @@ def _by_task() -> dict[str, type[Training]]:
 
 
 KINDS: dict[str, type[Training]] = dict(sorted(_by_task().items()))
-"""Every kind of training by the name of its task."""
+"""Every kind of training by its task's name."""
 
 if TYPE_CHECKING:
     AnyRecipe = Training
@@ -126,9 +126,9 @@ else:
 
 
 def parse_recipe(values: Mapping[str, Any], where: str) -> AnyRecipe:
-    """Validate `values` as a recipe of their `task`; without one, of classification.
+    """Validate `values` as a recipe of their `task`, which is classification by default.
 
-    Raises VitrailError, which names their origin, `where`, if the task is unknown or a value wrong.
+    Raises VitrailError, which names the origin `where`, if the task is unknown or a value is wrong.
     """
     task = values.get("task", "classification")
     require_known(f"{where}: task", str(task), KINDS)

@@ -1,8 +1,8 @@
 """Typed configuration: strict, frozen pydantic models read from YAML.
 
-Every mistake in a file becomes one `VitrailError` that names file, field and value, with the
-closest key where one is unknown. Mappings remember the file and line of each of their keys, also
-where they are merged, so that every resolved value can be traced.
+Every mistake in a file becomes one `VitrailError` that names file, field and value, and the closest
+known key if a key is unknown. Mappings keep the file and line of each of their keys, also when they
+are merged, so that every resolved value can be traced to its line.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _INTEGER = "tag:yaml.org,2002:int"
 
 
 class Placed(dict[str, Any]):
-    """A mapping that knows where each of its keys was written: ``file:line``, or in words."""
+    """A mapping with the place where each key was written: ``file:line``, or a description."""
 
     def __init__(self, values: Mapping[str, Any], places: Mapping[str, str]) -> None:
         super().__init__(values)
@@ -33,9 +33,9 @@ class Placed(dict[str, Any]):
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `Placed`, and a text of several lines as it is, not in quotes with escapes.
+    """Write `Placed` as a mapping, and a text of several lines as a block without escapes.
 
-    What stands in several places is written out in each.
+    An object that occurs several times is written out each time.
     """
 
     def ignore_aliases(self, data: Any) -> bool:
@@ -52,12 +52,12 @@ _Dumper.add_representer(str, _Dumper.represent_text)
 
 
 def as_yaml(values: Any, **options: Any) -> str:
-    """Write plain data or what `read_yaml` gives as YAML; `options` are those of ``yaml.dump``."""
+    """Return data, plain or from `read_yaml`, as YAML; `options` are those of ``yaml.dump``."""
     return yaml.dump(values, Dumper=_Dumper, sort_keys=False, **options)
 
 
 def place_of(values: Any, key: str) -> str | None:
-    """Return where a key of a mapping was written, None where that is not known."""
+    """Return the place where a key of a mapping was written; None if it is not known."""
     return values.places.get(key) if isinstance(values, Placed) else None
 
 
@@ -67,11 +67,11 @@ def _as_written(values: Any, validate: Callable[[Any], Any]) -> Any:
 
 
 class _Loader(_Base):
-    """Reads mappings as `Placed`, and booleans and decimal integers as YAML 1.2 does.
+    """Read mappings as `Placed`, and booleans and decimal integers as YAML 1.2 does.
 
-    To YAML 1.1 the key `on` and the value no are booleans, too, 12:00 is a number and 010 is eight.
-    What a merge (``<<: *name``) adds to a mapping has the line of the anchor, and a key above an
-    alias (``key: *name``) its own.
+    In YAML 1.1, the key `on` and the value no are booleans, too, 12:00 is a number and 010 is
+    eight. A key that a merge (``<<: *name``) adds to a mapping has the line of the anchor; a key
+    with an alias as value (``key: *name``) has its own line.
     """
 
     yaml_implicit_resolvers = {
@@ -85,7 +85,7 @@ class _Loader(_Base):
         self._flat: set[int] = set()
 
     def flatten_mapping(self, node: yaml.MappingNode) -> None:
-        """Resolve merges, once each key, as it is written, is found to stand there once."""
+        """Resolve merges; raises VitrailError if the file has a key of the mapping twice."""
         if id(node) not in self._flat:
             self._flat.add(id(node))
             written: list[Any] = []
@@ -102,7 +102,7 @@ class _Loader(_Base):
         return Placed(values, places)
 
     def construct_list(self, node: yaml.SequenceNode) -> list[Any]:
-        """Construct a list at once, so that PyYAML refuses one that contains itself."""
+        """Construct a list in one step, so that PyYAML refuses a list that contains itself."""
         return self.construct_sequence(node, deep=True)
 
     def _place(self, key: yaml.Node) -> str:
@@ -117,10 +117,10 @@ _Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_placed)
 _Loader.add_constructor("tag:yaml.org,2002:seq", _Loader.construct_list)
 
 
-# For mappings: pydantic validates a copy, which would know no places.
+# Keeps the mapping itself: pydantic would return a validated copy, which has no places.
 AsWritten = WrapValidator(_as_written)
 Delta = Annotated[dict[str, Any], AsWritten]
-# Dataset -> the one in its place; None where a scale has none, and measures nothing on it.
+# Dataset -> the one in its place; None if the scale has no such images and measures nothing on it.
 StandIns = Annotated[dict[str, str | None], AsWritten]
 
 
@@ -132,7 +132,7 @@ class Strict(BaseModel):
     @model_validator(mode="wrap")
     @classmethod
     def _with_closest_key(cls, values: Any, validate: Callable[[Any], Self]) -> Self:
-        """Tell of an unknown key first, with the closest field here or one level below."""
+        """Report an unknown key before other errors, with the closest field here or below."""
         try:
             return validate(values)
         except ValidationError as error:
@@ -155,10 +155,10 @@ Value = TypeVar("Value")
 
 
 def read_yaml(path: Path) -> Any:
-    """Parse a YAML file into plain data whose mappings are `Placed`; an empty one is a mapping.
+    """Parse a YAML file into plain data with `Placed` mappings; an empty file is an empty mapping.
 
     Raises:
-        VitrailError: the file is missing or no YAML, or a mapping has a key twice.
+        VitrailError: the file is missing, is no valid YAML, or has a key twice in one mapping.
     """
     try:
         loader = _Loader(path.read_text(encoding="utf-8"), str(path))
@@ -173,7 +173,7 @@ def read_yaml(path: Path) -> Any:
 
 
 def parse(model: type[Model], data: Any, where: str) -> Model:
-    """Validate `data` as `model`; raises VitrailError, which names their origin, `where`."""
+    """Validate `data` as `model`; raises VitrailError, which names the origin `where`."""
     try:
         return model.model_validate(data)
     except ValidationError as error:
@@ -181,16 +181,16 @@ def parse(model: type[Model], data: Any, where: str) -> Model:
 
 
 def load(model: type[Model], path: Path) -> Model:
-    """Read `path` and validate it as `model`."""
+    """Read the YAML file `path` and validate it as `model`; raises VitrailError if it is wrong."""
     return parse(model, read_yaml(path), str(path))
 
 
 def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
     """Read a registry: a mapping from the name of each entry to its fields, without the name.
 
-    An entry may say ``extends: <another entry>`` and give what it changes. Each becomes a `model`,
-    whose field `name` is the entry's. Raises VitrailError where the file is missing, or an entry
-    (of this `kind`) is wrong.
+    An entry may have ``extends: <another entry>`` and give only what differs. Each entry becomes a
+    `model` whose field `name` is the entry's name. `kind` is the kind of entry, for errors. Raises
+    VitrailError if the file is missing or an entry is wrong.
     """
     entries: Any = read_yaml(path)
     if not isinstance(entries, dict) or not all(isinstance(e, dict) for e in entries.values()):
@@ -204,7 +204,7 @@ def load_entries(model: type[Model], path: Path, kind: str) -> dict[str, Model]:
 
 
 def read_mapping(path: Path) -> Placed:
-    """Parse a YAML file that is a mapping, which knows the line of each key."""
+    """Parse a YAML file that must be a mapping; raises VitrailError otherwise."""
     values = read_yaml(path)
     if not isinstance(values, Placed):
         raise VitrailError(f"{path} must be a mapping of keys to values")
@@ -212,9 +212,9 @@ def read_mapping(path: Path) -> Placed:
 
 
 def read_with_bases(path: Path) -> dict[Path, Placed]:
-    """Read a file behind those that it ``extends``, named as its neighbours, the basic first.
+    """Read a file after those that it ``extends``, which lie beside it; the most basic comes first.
 
-    Raises VitrailError where one is missing or no mapping, or they go round in a circle.
+    Raises VitrailError if one is missing or is no mapping, or if they form a circle.
     """
     read: dict[str, Placed] = {}
 
@@ -230,9 +230,10 @@ def read_with_bases(path: Path) -> dict[Path, Placed]:
 def with_bases(
     name: str, base_of: Callable[[str], Any], known: Collection[str], where: str
 ) -> list[str]:
-    """Return a name behind those that it extends, the most basic first.
+    """Return a name after those that it extends, the most basic first.
 
-    Raises VitrailError where one of them is not known, or they go round in a circle.
+    `base_of` returns the name that a name extends, None for none; `known` are all names. Raises
+    VitrailError if one of them is not known, or if they form a circle.
     """
     names = [name]
     while (base := base_of(names[0])) is not None:
@@ -249,7 +250,7 @@ def with_bases(
 
 
 def laid_over_bases(name: str, entries: Mapping[str, Mapping[str, Any]], where: str) -> Placed:
-    """Return an entry laid over the one that it ``extends``, and this over its own; else itself.
+    """Return an entry merged over the entry that it ``extends``, which is merged over its own.
 
     Raises VitrailError as `with_bases`, and as `merge`.
     """
@@ -262,7 +263,7 @@ def laid_over_bases(name: str, entries: Mapping[str, Mapping[str, Any]], where: 
 def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
     """Merge nested dictionaries from left to right; later values win, lists are replaced whole.
 
-    Raises VitrailError where a plain value would replace a dictionary.
+    Raises VitrailError if a plain value would replace a dictionary.
     """
     merged = Placed(base, base.places if isinstance(base, Placed) else {})
     for delta in deltas:
@@ -283,7 +284,7 @@ def merge(base: Mapping[str, Any], *deltas: Mapping[str, Any]) -> Placed:
 
 
 def match(name: str, patterns: str) -> bool:
-    """Tell whether a name matches one of `patterns` (``*``, ``?``, ``[ab]``), parted by commas."""
+    """Tell whether a name matches one of the comma-separated `patterns` (``*?[ab]``)."""
     return any(fnmatchcase(name, pattern.strip()) for pattern in patterns.split(","))
 
 
@@ -293,7 +294,7 @@ def matching(name: str, by_patterns: Mapping[str, Value]) -> list[Value]:
 
 
 def refuse_unmatched(what: str, patterns: str, names: Iterable[str]) -> None:
-    """Refuse a pattern that matches none of the names: it would silently do nothing."""
+    """Raise VitrailError for a pattern that matches no name: it would have no effect."""
     names = list(names)
     for pattern in map(str.strip, patterns.split(",")):
         if not any(fnmatchcase(name, pattern) for name in names):
@@ -320,7 +321,7 @@ def _sentence(error: ValidationError, where: str, data: Any) -> str:
 
 
 def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:
-    """Add to `where` the file and line of the innermost of `keys` whose place is known."""
+    """Return `where` with the file and line of the innermost of `keys` whose place is known."""
     place = None
     for key in keys:
         place = place_of(data, key) or place

@@ -1,6 +1,6 @@
-"""Settings of the workflow, and the scales: values in place of the papers' own.
+"""Settings of the workflow, and the scales, which replace values of the papers.
 
-No code asks what scale it is; it only reads these values.
+No code asks for the name of the scale; it only reads these values.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ def _as_folder(path: Any) -> Any:
     if path in (None, ""):
         raise ValueError("name a folder")
     if not isinstance(path, str):
-        return path  # which pydantic refuses
+        return path  # pydantic refuses it
     folder = os.path.expanduser(path)
     if folder.startswith(("-", "~")) or {"{", "}"} & {*folder}:
         raise ValueError("name a folder without braces, whose name begins with no hyphen or tilde")
     return folder
 
 
-# A folder of the workflow: "~" is the user's home. A hyphen at the start would be taken for an
-# option of a command, and braces for a wildcard of Snakemake.
+# A folder of the workflow; "~" is the user's home. A command would read a name that begins with a
+# hyphen as an option, and Snakemake reads braces as a wildcard.
 Folder = Annotated[str, BeforeValidator(_as_folder)]
 
 
 class Settings(Strict):
-    """``configs/default.yaml``: what one may change with ``snakemake --config key=value``."""
+    """``configs/default.yaml``: the settings that ``snakemake --config key=value`` may change."""
 
     scale: str = Field("laptop", description="overlay of values: a file of configs/scales/")
     lead_paper: str = Field("shift", description="the paper whose targets also go by tableN, figN")
@@ -64,22 +64,22 @@ class Settings(Strict):
 
     @property
     def label(self) -> str:
-        """What results are called by: the scale, and whether it is rehearsed."""
+        """Return the name of the results' folder: the scale, with a suffix for a rehearsal."""
         return f"{self.scale}-fast_dev_run" if self.fast_dev_run else self.scale
 
     @property
     def runs(self) -> Path:
-        """The folder of runs; those of a rehearsal lie apart from all others."""
+        """Return the folder of runs; a rehearsal has one of its own."""
         return Path(self.runs_root, "fast_dev_run" if self.fast_dev_run else "")
 
     @property
     def results(self) -> Path:
-        """The folder of tables, figures and reports."""
+        """Return the folder of tables, figures and reports."""
         return Path(self.results_root, self.label)
 
 
 class Resources(Strict):
-    """What one node of the plan asks of the scheduler: so many machines, and so much of each."""
+    """The resources that a node of the plan asks for: machines, and what it needs of each."""
 
     nodes: PositiveInt = Field(1, description="of a training, which shares its steps among them")
     gpus: NonNegativeInt = 0
@@ -89,15 +89,15 @@ class Resources(Strict):
 
     @property
     def devices(self) -> int:
-        """The GPUs of a job, or the one CPU of a job that has none."""
+        """Return the number of devices: GPUs, or one CPU per machine for a job without GPUs."""
         return self.nodes * max(1, self.gpus)
 
 
 class TrainingOptions(Strict):
     """How a training is carried out; nothing here changes a bit of its weights.
 
-    The object travels as a whole from the scale to the training: a new option is declared here and
-    read there.
+    The object is passed unchanged from the scale to the training, so a new option needs only a
+    field here and the code that reads it.
     """
 
     workers: NonNegativeInt = Field(0, description="data-loading processes of each device")
@@ -110,7 +110,7 @@ class TrainingOptions(Strict):
 
 
 class RunSettings(TrainingOptions):
-    """How often a recipe is run, how it is trained and watched, and what its nodes ask for."""
+    """The number of runs of a recipe, their training options, and the resources of its nodes."""
 
     seeds: PositiveInt = Field(
         1, description="runs of each recipe, seeded by one number after the other"
@@ -119,11 +119,11 @@ class RunSettings(TrainingOptions):
 
     @property
     def options(self) -> TrainingOptions:
-        """The options of a training."""
+        """Return the training options alone."""
         return TrainingOptions(**self.model_dump(include=set(TrainingOptions.model_fields)))
 
     def with_deltas(self, deltas: Iterable[RunSettings]) -> RunSettings:
-        """Return these settings with what `deltas` set laid over them, in their order."""
+        """Return these settings with those that `deltas` set merged over them, in their order."""
         own = set(RunSettings.model_fields)
         written = (
             settings.model_dump(include=own, exclude_unset=True) for settings in (self, *deltas)
@@ -131,12 +131,12 @@ class RunSettings(TrainingOptions):
         return RunSettings.model_validate(merge({}, *written))
 
     def resources_of(self, step: Step) -> Resources:
-        """Return what a node of this step asks for."""
+        """Return the resources that a node of this step asks for."""
         return self.resources.get(step, Resources())
 
 
 class Scale(RunSettings):
-    """``configs/scales/<name>.yaml``: what a scale is for every paper."""
+    """``configs/scales/<name>.yaml``: the values of a scale that apply to every paper."""
 
     extends: str | None = Field(None, description="the scale whose values these are laid over")
     name: SkipJsonSchema[str]
@@ -156,9 +156,9 @@ class Scale(RunSettings):
 
 
 def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settings:
-    """Read ``configs/default.yaml`` and lay `overrides` over it.
+    """Read ``configs/default.yaml`` and merge `overrides` over it.
 
-    Raises VitrailError where `root` is no checkout of Vitrail, or a value is wrong.
+    Raises VitrailError if `root` is no checkout of Vitrail, or if a value is wrong.
     """
     path = root / "configs" / "default.yaml"
     if not path.is_file():
@@ -169,18 +169,18 @@ def load_settings(root: Path, overrides: dict[str, Any] | None = None) -> Settin
 
 
 def snakemake_command(target: str, *options: str, config: Iterable[str]) -> str:
-    """Write the command that makes a target; `config` are its settings, each ``key=value``."""
+    """Return the command that makes a target; `config` are its settings, each ``key=value``."""
     settings = ["--config", *config] if config else []
     return shlex.join(["snakemake", target, *options, *settings])
 
 
 def known_scales(root: Path) -> list[str]:
-    """Return the names of all scales; a file called ``_x.yaml`` is there only to be extended."""
+    """Return the names of all scales, without the files ``_x.yaml``, which are only extended."""
     return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read a scale behind those that it extends; raises VitrailError if one is missing or wrong."""
+    """Read a scale with those that it extends; raises VitrailError if one is missing or wrong."""
     require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
     return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))

@@ -1,11 +1,12 @@
-"""Learning rates tuned on held-out images: what recipes take from them, and how models do.
+"""Learning rates tuned on held-out images, and how good the tuned models are.
 
-A scale of a paper names the recipes that are searched, all of a group on one grid of rates, and for
-each the recipes that take its best rate. A trial is an ordinary run of such a recipe with a rate of
-the grid and ``data.part: tuning``: on a part of the training images, judged on the rest. ``vitrail
-search`` makes the trials and adds their scores to ``searched.csv`` in the paper's folder. The rate
-of a covered recipe is then read from there. The same rows tell whether a model is trained to its
-plateau and whether it is better than the pixel baselines (`TuningResult`).
+A scale of a paper names the recipes that are searched, each group on one grid of rates, and for
+each of them the recipes that take its best rate (the recipes that it covers). A trial is an
+ordinary run of a searched recipe with a rate of the grid and ``data.part: tuning``: it trains on a
+part of the training images and is judged on the rest. ``vitrail search`` makes the trials and adds
+their scores to ``searched.csv`` in the paper's folder; from then on the rate of a covered recipe is
+read there. The same scores tell whether a model is trained to its plateau and whether it is better
+than the pixel baselines (`TuningResult`).
 """
 
 from __future__ import annotations
@@ -30,21 +31,21 @@ if TYPE_CHECKING:
     from replication.config.recipe import Training
 
 FIRST_SEED = 100
-"""Trials are seeded from this number on: by others than published runs."""
+"""The first seed of trials, so that they share no seed with published runs."""
 
 BASELINE = "pixel baseline: "
-"""What stands before the name of a pixel baseline, in the column `recipe`."""
+"""The prefix of a pixel baseline's name in the column `recipe`."""
 
 BASELINES = ("1-NN", "20-NN", "logistic regression")
 MASK_BASELINES = ("class by place", "logistic regression")
-"""The pixel baselines of images with labels, and of images with masks."""
+"""The pixel baselines of images with labels (`BASELINES`) and of images with masks."""
 
 
 class SearchGroup(Strict):
     """Recipes that are searched on one grid; comparisons are fair within a group.
 
-    Each recipe of `of` is trained at each rate under each seed, then under each seed at the best
-    rate for twice as long.
+    Each recipe of `of` is trained at each rate under each seed, and then at the best rate for twice
+    as many steps under each seed.
     """
 
     rates: tuple[PositiveFloat, ...] = Field(
@@ -57,15 +58,16 @@ class SearchGroup(Strict):
 
     @property
     def drawn(self) -> range:
-        """The seeds of the trials."""
+        """Return the seeds of the trials."""
         return range(FIRST_SEED, FIRST_SEED + self.seeds)
 
 
 class Trial(NamedTuple):
-    """What was trained, under which seed: a row of ``searched.csv`` but for scale and score.
+    """A trial: what was trained under which seed; ``searched.csv`` adds its scale and score.
 
-    `digest` is that of recipe and dataset, `length` 1, or 2 for twice the recipe's steps. A row of
-    a pixel baseline has the `images_digest` of the dataset and the rate 0.
+    `digest` is that of recipe and dataset (`setting_of`). `length` is 1, or 2 for twice the
+    recipe's steps. The row of a pixel baseline has the `images_digest` of the dataset and the rate
+    0.
     """
 
     recipe: str
@@ -76,7 +78,7 @@ class Trial(NamedTuple):
     seed: int
 
     def of(self, recipe: Training) -> Training:
-        """The recipe that this trial trains, made of the one that is searched."""
+        """Return the recipe that this trial trains, made from the searched `recipe`."""
         return recipe.with_rate(self.rate).longer(self.length).on_part("tuning")
 
 
@@ -84,10 +86,12 @@ COLUMNS = ("scale", *Trial._fields, "held_out")
 
 
 class TuningResult(Strict):
-    """What a search found of a recipe that it covers, in percent on held-out images.
+    """The result of a search for a recipe that it covers, in percent on held-out images.
 
-    `rates` has the mean at each rate of the grid, `once` and `twice` the means at the best rate for
-    the recipe's own steps and for twice as many, `baselines` the scores of the pixel baselines.
+    `searched` is the recipe that was searched. `rates` has the mean score at each rate of the grid;
+    `once` and `twice` are the means at the best rate for the recipe's own steps and for twice as
+    many; `baselines` are the scores of the pixel baselines. `chance` is the score of guessing, and
+    `images` the number of held-out images over all seeds.
     """
 
     searched: str
@@ -100,25 +104,26 @@ class TuningResult(Strict):
 
     @property
     def baseline(self) -> tuple[str, float] | None:
-        """The best pixel baseline, and its score."""
+        """Return the best pixel baseline and its score; None if there is none."""
         return max(self.baselines.items(), key=lambda item: item[1], default=None)
 
 
 class Searches:
-    """The groups of a paper at one scale, and the scores that were found so far."""
+    """The groups of searches of a paper at one scale, and the scores that were found so far."""
 
     def __init__(self, groups: Iterable[SearchGroup], found: Mapping[Trial, float]) -> None:
         self.groups, self.found = tuple(groups), found
 
     @property
     def searched(self) -> list[str]:
-        """The names of the recipes that are searched."""
+        """Return the names of the recipes that are searched."""
         return [name for group in self.groups for name in group.of]
 
     def covering(self, name: str) -> str | None:
-        """The searched recipe whose rate a recipe takes; None if it is not covered.
+        """Return the searched recipe whose rate a recipe takes; None if none covers it.
 
-        A recipe that is searched itself takes its own; of several patterns the last counts.
+        A recipe that is searched itself takes its own rate; if several patterns match, the last
+        counts.
         """
         searched = [item for group in self.groups for item in group.of.items()]
         if name in dict(searched):
@@ -126,28 +131,28 @@ class Searches:
         return next((own for own, patterns in reversed(searched) if match(name, patterns)), None)
 
     def own(self, name: str) -> SearchGroup:
-        """The group of a recipe that is searched itself."""
+        """Return the group of a recipe that is searched itself."""
         return next(group for group in self.groups if name in group.of)
 
     def trials(self, name: str, recipe: Training, info: DatasetInfo) -> dict[float, list[Trial]]:
-        """The trials of a searched recipe's own length, by their rates."""
+        """Return the trials of a searched recipe with its own number of steps, by their rates."""
         group, same = self.own(name), (name, info.name, setting_of(recipe, info), 1)
         return {rate: [Trial(*same, rate, seed) for seed in group.drawn] for rate in group.rates}
 
     def longer_trials(self, name: str, recipe: Training, info: DatasetInfo) -> list[Trial]:
-        """The trials of twice a searched recipe's length; none before its best rate is known."""
+        """Return the trials of twice a searched recipe's steps; [] without its best rate."""
         best, trials = self.best_rate(name, recipe, info), self.trials(name, recipe, info)
         return [trial._replace(length=2) for trial in trials[best]] if best else []
 
     def baseline_trials(self, info: DatasetInfo) -> list[Trial]:
-        """The rows of the pixel baselines of a searched recipe's dataset, under each seed."""
+        """Return the rows of the pixel baselines of a searched recipe's dataset, for each seed."""
         rules = MASK_BASELINES if info.segmentation else BASELINES
         same = info.name, images_digest(info), 1, 0.0
         seeds = max((group.drawn for group in self.groups), key=len)
         return [Trial(BASELINE + rule, *same, seed) for rule in rules for seed in seeds]
 
     def best_rate(self, name: str, recipe: Training, info: DatasetInfo) -> float | None:
-        """The rate of the best mean, of equal ones the lowest; None while a trial is missing."""
+        """Return the rate of the best mean, the lowest of equals; None if a trial is missing."""
         means = {
             rate: self._mean(trials) for rate, trials in self.trials(name, recipe, info).items()
         }
@@ -155,7 +160,7 @@ class Searches:
         return max(known, key=known.__getitem__) if len(known) == len(means) else None
 
     def result(self, name: str, recipe: Training, info: DatasetInfo) -> TuningResult | None:
-        """What is known of a searched recipe; None while a trial is missing."""
+        """Return the result of a searched recipe; None while a trial is missing."""
         twice = self._mean(self.longer_trials(name, recipe, info))
         if twice is None:
             return None
@@ -178,24 +183,24 @@ class Searches:
         )
 
     def _mean(self, trials: Iterable[Trial]) -> float | None:
-        """The mean score of some trials; None where there are none, or one is missing."""
+        """Return the mean score of some trials; None if there are none, or one is missing."""
         scores = [self.found.get(trial) for trial in trials]
         known = [score for score in scores if score is not None]
         return statistics.fmean(known) if known and len(known) == len(scores) else None
 
 
 def setting_of(recipe: Training, info: DatasetInfo) -> str:
-    """The digest of a recipe without its learning rate, and of its dataset."""
+    """Return the digest of a recipe without its learning rate, and of its dataset."""
     return short_hash([recipe.with_rate(1.0).canonical_json(), info.identity_fields])
 
 
 def images_digest(info: DatasetInfo) -> str:
-    """The digest of what decides the images and labels of a dataset."""
+    """Return the digest of what decides the images and labels of a dataset."""
     return short_hash(info.identity_fields)
 
 
 def read_found(path: Path) -> dict[Trial, float]:
-    """Read the scores of ``searched.csv``; empty where there is no such file.
+    """Read the scores of ``searched.csv``; {} if there is no such file.
 
     Raises:
         VitrailError: it cannot be read, or has other columns than `COLUMNS`.
@@ -204,7 +209,7 @@ def read_found(path: Path) -> dict[Trial, float]:
 
 
 def _rows(path: Path) -> list[tuple[str, Trial, float]]:
-    """Each row's scale, trial and score."""
+    """Return the scale, trial and score of each row."""
     if not path.is_file():
         return []
     try:
@@ -227,10 +232,10 @@ def _rows(path: Path) -> list[tuple[str, Trial, float]]:
 
 
 def add_found(path: Path, scale: str, found: Mapping[Trial, float]) -> None:
-    """Add the scores of trials to ``searched.csv``; a trial that it has keeps its row.
+    """Add the scores of trials to ``searched.csv``; a trial that is already there keeps its row.
 
     Raises:
-        VitrailError: as `read_found`, or the file cannot be written.
+        VitrailError: as `read_found`, or if the file cannot be written.
     """
     rows = _rows(path)
     known = {trial for _, trial, _ in rows}
@@ -245,6 +250,6 @@ def add_found(path: Path, scale: str, found: Mapping[Trial, float]) -> None:
 
 
 def _exact(number: float) -> str:
-    """A number as text that reads back as the same one, as short as that can be."""
+    """Return the shortest text that reads back as the same number."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)

@@ -1,6 +1,6 @@
 """The registry of published weights, ``configs/weights.yaml``, as typed objects.
 
-What runs reads the weights from one safetensors file, see `replication.datasets.published_weights`.
+Runs read the weights from one safetensors file: see `replication.datasets.published_weights`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ REGISTRY = Path("configs") / "weights.yaml"
 
 
 class OnnxGraph(Strict):
-    """A model in ONNX's format, one of the files of a zip archive such as a wheel.
+    """A model in ONNX's format: one file of a zip archive such as a wheel.
 
-    An exporter may give tensors names of its own, so the entry says which are which: several names
-    are of tensors that the model has as one, joined along their second axis.
+    An exporter may rename tensors, so `tensors` maps each tensor of the model to its names in ONNX.
+    Several names are parts of one tensor of the model, to be joined along the second axis.
     """
 
     file: str = Field(description="the path within the archive")
@@ -33,7 +33,7 @@ class OnnxGraph(Strict):
 
 
 class PublishedWeights(Strict):
-    """Weights that anybody may download."""
+    """Weights that are published for download."""
 
     name: SkipJsonSchema[Name]  # the entry's key
     url: list[Url] = Field(min_length=1, description="mirrors of the same bytes, best first")
@@ -44,9 +44,10 @@ class PublishedWeights(Strict):
 
     @property
     def checksum(self) -> tuple[str, str] | None:
-        """Algorithm and expected hex digest; the first digits of it if no more are known.
+        """Return the algorithm and the expected hex digest; None if neither is known.
 
-        As torch.hub, digits after a hyphen at the end of the published name begin the SHA-256.
+        The digest may be only the first digits: as in torch.hub, digits after a hyphen at the end
+        of the file's name are the beginning of its SHA-256.
         """
         if self.sha256:
             return "sha256", self.sha256
@@ -55,12 +56,12 @@ class PublishedWeights(Strict):
 
     @property
     def pinned(self) -> bool:
-        """Whether the whole digest is known."""
+        """Tell whether the whole digest is known."""
         return self.sha256 is not None
 
     @property
     def suffix(self) -> str:
-        """Of the published file: ``.safetensors``, ``.whl``, or ``.pth`` for a pickle."""
+        """Return the file's suffix: ``.safetensors``, ``.whl``, or ``.pth`` for a pickle."""
         return Path(self.url[0]).suffix
 
 
@@ -72,7 +73,7 @@ def load_weights_registry(path: Path = REGISTRY) -> dict[str, PublishedWeights]:
 def find_weights(
     name: str, registry: Mapping[str, PublishedWeights], path: Path = REGISTRY
 ) -> PublishedWeights:
-    """Look up published weights by name or URL; raises VitrailError if there are none."""
+    """Look up published weights by name or URL; raises VitrailError if the registry has none."""
     for weights in registry.values():
         if name == weights.name or name in weights.url:
             return weights

@@ -1,1 +1,1 @@
-"""What a target costs before anything runs: hours, limits, disk."""
+"""Estimate the cost of a target before it runs: hours, limits, disk."""

@@ -1,8 +1,8 @@
-"""What is counted of models and measures: parameters, FLOPs, images that pass through a model.
+"""Counts for models and measures: parameters, FLOPs, and images that pass through a model.
 
-To build and to count a large model takes a second, and a segmenter ten. So those of the scales of
-`COUNTED_SCALES` are counted once, in ``configs/costs.csv``, which
-``python -m replication.pricing.counts`` writes; every other model is counted when it is priced.
+It takes a second to build and count a large model, and ten seconds for a segmenter. So the models
+of `COUNTED_SCALES` are counted once and stored in ``configs/costs.csv``, which ``python -m
+replication.pricing.counts`` writes; any other model is counted when its cost is needed.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from vitrail.errors import VitrailError, exit_on_error
 
 COUNTED = Path("configs") / "costs.csv"
 COUNTED_SCALES = ("full", "workstation")
-NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # of a model: they add nothing to it
+NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # fields of a model without cost
 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """Parameters of a model, FLOPs of its forward pass on one image (2 per multiply-add)."""
+    """The parameters of a model, and the FLOPs of its forward pass on one image (2 per multiply-add)."""
 
     parameters: int
     forward_flops: int
 
 
 def model_key(recipe: Training, classes: int) -> str:
-    """Return a digest of all that decides what a recipe's model costs; nothing is built for it."""
+    """Return a digest of all that decides the cost of a recipe's model, without building it."""
     parts: Any = {"model": True, "options": True, "data": {"image_size": True}}
     plain = recipe.model_dump(mode="json", include=parts, exclude={"model": NO_COST})
     return short_hash([plain, classes])
 
 
 def count_model(recipe: Training, classes: int) -> ModelCost:
-    """Count a recipe's model on the meta device.
+    """Count a recipe's model on torch's meta device.
 
     Raises:
         VitrailError: there is no such model, or it refuses its arguments.
@@ -62,10 +62,11 @@ def count_model(recipe: Training, classes: int) -> ModelCost:
 
 
 def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] | None:
-    """Forward passes that a measure takes for each image, by the side over the recipe's.
+    """Return a measure's forward passes per image, by the image's side relative to the recipe's.
 
-    None where the ``module:function`` does not say them by `replication.context.passes`, or cannot
-    be imported, as those of segmenters where MMSegmentation is not installed.
+    `given` are the measure's arguments. None if the ``module:function`` does not declare its passes
+    with `replication.context.passes`, or cannot be imported, such as measures of segmenters where
+    MMSegmentation is not installed.
     """
     measure = _import(function)
     told = getattr(measure, "passes", None)
@@ -75,9 +76,9 @@ def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] 
 
 
 def images_passed(measurement: Measurement) -> Mapping[float, float] | None:
-    """Images that pass forward through a trained model to measure it, by the side over its own.
+    """Return the images that pass through a model to measure it, by their relative side.
 
-    None of a measurement without a trained model, and where `passes_of` is None.
+    None for a measurement without a trained model, and if `passes_of` is None.
     """
     run = measurement.run
     if run is None:
@@ -89,7 +90,7 @@ def images_passed(measurement: Measurement) -> Mapping[float, float] | None:
         **args,
         "images": images,
         "train_images": min(asked or info.train_images, info.train_images),
-        "side": getattr(run.recipe.data, "image_size", None),  # of scenes each has its own
+        "side": getattr(run.recipe.data, "image_size", None),  # None for scenes of various sizes
         "recipe": run.recipe,
     }
     passes = passes_of(measurement.function, given)
@@ -98,27 +99,27 @@ def images_passed(measurement: Measurement) -> Mapping[float, float] | None:
 
 @functools.cache
 def _import(function: str) -> Any:
-    """The measure of that ``module:function``, None where it cannot be imported."""
+    """Import the measure ``module:function``; None if it cannot be imported."""
     with suppress(VitrailError), _silently():
         return import_function(function, "artifacts.yaml")
 
 
 def _defaults(measure: Any) -> dict[str, Any]:
-    """The arguments that a measure has by default."""
+    """Return the default arguments of a measure; {} if it is None."""
     parameters = inspect.signature(measure).parameters.values() if measure else ()
     return {each.name: each.default for each in parameters if each.default is not each.empty}
 
 
 def _silently() -> redirect_stdout[io.StringIO]:
-    """Keep off the output what MMSegmentation's packages print when they are imported."""
+    """Suppress what MMSegmentation's packages print when they are imported."""
     return redirect_stdout(io.StringIO())
 
 
 def models_of(catalog: Catalog) -> Iterator[tuple[str, Run, Training]]:
-    """What is counted to price all of a catalogue: names, runs, and recipes of their models.
+    """Yield a name, a run and a recipe for each model that is counted for a catalogue's cost.
 
-    A model that is evaluated at several sizes is counted at each. The rows that the papers lack
-    are among them.
+    A model that is evaluated at several image sizes is counted at each. Rows that the papers do not
+    have are included.
     """
     whole = catalog.extended()
     for run in whole.runs.values():
@@ -131,7 +132,7 @@ def models_of(catalog: Catalog) -> Iterator[tuple[str, Run, Training]]:
 
 
 def read_counted(root: Path) -> dict[str, ModelCost]:
-    """Read what models cost that were counted before, by `model_key`.
+    """Read the costs of models that were counted before, by `model_key`; {} without their file.
 
     Raises:
         VitrailError: the file is damaged.
@@ -153,7 +154,7 @@ def read_counted(root: Path) -> dict[str, ModelCost]:
 
 
 def write_counted(catalogs: Iterable[Catalog]) -> None:
-    """Count every model of some catalogues, for `read_counted`."""
+    """Count every model of some catalogues and write the file of `read_counted`."""
     rows: dict[str, tuple[Any, ...]] = {}
     for catalog in catalogs:
         for name, run, recipe in models_of(catalog):

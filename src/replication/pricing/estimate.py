@@ -1,4 +1,4 @@
-"""What `vitrail plan` tells of some artifacts: nodes, device hours, time limits and disk."""
+"""Estimate artifacts for `vitrail plan`: nodes, device hours, time limits and disk."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from replication.report.progress import (
 from vitrail.commands import count, heading, say, table
 from vitrail.provenance import duration
 
-LEAST = 0.01  # smaller numbers are not told apart
+LEAST = 0.01  # smaller numbers are printed as "<0.01"
 
 
 @dataclass(frozen=True)
 class Work:
-    """A number of nodes, and the seconds of one device for all and for those still to do."""
+    """A number of nodes, and the device seconds of all of them and of those still to do."""
 
     nodes: int = 0
     whole: Range = ZERO
@@ -51,12 +51,12 @@ class Work:
 
     @property
     def hours(self) -> dict[str, list[float]]:
-        """Both times as pairs of bounds in hours."""
+        """Return both times in hours, as pairs of bounds."""
         return {"all": self.whole.hours, "to_do": self.left.hours}
 
 
 def training_work(runs: Sequence[Run], costs: Costs) -> Work:
-    """What it takes to train some runs."""
+    """Return the work of training some runs."""
     work = Work()
     for seeds in by_recipe(runs):
         seconds = costs.seconds(seeds[0])
@@ -66,15 +66,16 @@ def training_work(runs: Sequence[Run], costs: Costs) -> Work:
 
 
 def runs_of_row(artifact: Artifact, row: str, catalog: Catalog) -> tuple[Run, ...]:
-    """The runs behind a row's cells, each once."""
+    """Return the runs that a row's cells need, without duplicates."""
     return catalog.runs_of(*(cell for cell in artifact.cells if cell.row == row))
 
 
 @dataclass
 class Estimate:
-    """Some artifacts and the runs behind them, on one kind of device.
+    """The estimate for some artifacts and the runs that they need, on one kind of device.
 
-    `ours` are the runs of rows that the papers lack, which may be among these runs or not.
+    `ours` are the runs of rows that the papers do not have; they may or may not be among the
+    artifacts' runs.
     """
 
     catalog: Catalog
@@ -89,7 +90,7 @@ class Estimate:
 
     @cached_property
     def nodes(self) -> dict[str, dict[State, int]]:
-        """How many nodes of each step are in which state."""
+        """Return the number of nodes of each step by their state."""
 
         def states(done: Iterable[bool]) -> list[State]:
             return ["done" if finished else "missing" for finished in done]
@@ -104,18 +105,18 @@ class Estimate:
 
     @property
     def submissions(self) -> int:
-        """How many jobs the profile slurm submits for what is not done; rendering is local."""
+        """Return the number of jobs that the profile slurm submits; it renders on the local machine."""
         submitted = [self.nodes[step] for step in ("train", "evaluate", "benchmark")]
         return sum(sum(states.values()) - states["done"] for states in submitted)
 
     @cached_property
     def training(self) -> Work:
-        """What all trainings take."""
+        """Return the work of all trainings."""
         return training_work(self.runs, self.costs)
 
     @cached_property
     def evaluations(self) -> tuple[dict[str, Work], list[str]]:
-        """What the measurements of trained models take, by measure; measures without a price."""
+        """Return the work of measurements of trained models by measure; then measures without a price."""
         priced: dict[str, Work] = defaultdict(Work)
         others: dict[str, None] = {}
         for taken in self.measurements:
@@ -128,12 +129,12 @@ class Estimate:
 
     @property
     def evaluation(self) -> Work:
-        """What all evaluations that have a price take."""
+        """Return the work of all evaluations that have a price."""
         return sum(self.evaluations[0].values(), Work())
 
     @cached_property
     def disk(self) -> list[tuple[str, Path, int]]:
-        """What is still to be written or downloaded, where to, and how many bytes at most."""
+        """Return what is still to be written or downloaded: what, where, and at most how many bytes."""
         costs, runs_root = self.costs, self.catalog.runs_root
         missing = [run for run in self.runs if state_of(run) != "done"]
         weights = sum(costs.weights_bytes(run) for run in missing)
@@ -142,7 +143,7 @@ class Estimate:
             ("weights still to be written", runs_root, weights),
             ("checkpoints, at most, of each training under way", runs_root, checkpoints),
         ]
-        # Two datasets of one folder are made of the same files.
+        # Datasets with the same folder share their files, so each folder counts once.
         downloads = {
             need.info.folder: need for need in self.datasets if need.state == "to download"
         }
@@ -157,7 +158,7 @@ class Estimate:
         return found
 
     def figures(self) -> dict[str, Any]:
-        """What the tables tell: hours are pairs of bounds."""
+        """Return the content of the tables as plain data; hours are pairs of bounds."""
         return {
             "nodes": self.nodes,
             "submissions": self.submissions,
@@ -243,7 +244,7 @@ class Estimate:
         say("Where images/s come from:", *told, "")
 
     def _time_of_a_training(self, run: Run) -> Range:
-        """Seconds of all devices of a run together for its training."""
+        """Return the seconds of a run's training when all its devices work together."""
         return self.costs.seconds(run).times(1 / self.catalog.resources(run).devices)
 
     def _print_hours(self) -> None:
@@ -287,7 +288,7 @@ class Estimate:
     def _print_work(
         self, title: str, header: tuple[str, str], rows: dict[str, Work], total: str, sums: Work
     ) -> None:
-        """Print what parts take in all and what is still to do."""
+        """Print the work of each part: in total, and still to do."""
         unit, seconds = _unit(sums.whole.high)
         lines = [
             [name, work.nodes]
@@ -308,12 +309,12 @@ class Estimate:
 
     @cached_property
     def too_long(self) -> list[str]:
-        """A sentence for each training and measurement that may take longer than its time limit."""
+        """Return a sentence for each job that may take longer than its time limit."""
         sentences = []
         for job in jobs_of(self.catalog, self.artifacts):
             resources = self.catalog.resources(job)
             if self._partitions and not suitable(self._partitions, resources):
-                continue  # `without_room` tells of it
+                continue  # `without_room` reports it
             limit = 60 * min(resources.runtime, longest(self._partitions, resources))
             if isinstance(job, Run):
                 seconds: Range | None = self._time_of_a_training(job)
@@ -334,16 +335,16 @@ class Estimate:
 
     @cached_property
     def without_room(self) -> list[str]:
-        """A sentence for all jobs that ask for the same if no partition has room for them."""
+        """Return a sentence for each group of jobs with equal resources that fits no partition."""
         return without_room(self.catalog, self.artifacts)
 
     @cached_property
     def _partitions(self) -> list[Partition]:
-        """The partitions of the profile slurm, by which a job's time is cut; none on a CPU."""
+        """Return the partitions of the profile slurm, which limit a job's time; [] on a CPU."""
         return partitions_of(self.catalog)
 
     def _more_time(self, measurement: Measurement, minutes: int) -> str:
-        """What to give an evaluation that may take so many minutes."""
+        """Return the advice for an evaluation that may take so many minutes."""
         if minutes > longest(self._partitions, self.catalog.resources(measurement)):
             return f"give it a partition with a longer max_runtime ({PARTITIONS})"
         recipe = measurement.on.name if measurement.on else "*"
@@ -352,7 +353,7 @@ class Estimate:
         return f"give its recipe more time, in {scale}: {line}"
 
     def _more_jobs(self, run: Run, jobs: int) -> str:
-        """How to let a training take so many jobs."""
+        """Return the advice for a training that may need so many jobs."""
         profile = self.catalog.root / PROFILE / "config.yaml"
         allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
         goes_on = f"it goes on from its checkpoints in up to {jobs} jobs"
@@ -365,7 +366,7 @@ class Estimate:
 
 
 def _unit(longest: float) -> tuple[str, int]:
-    """The unit in which times of up to so many seconds are told, and its seconds."""
+    """Return the unit in which times up to `longest` seconds are printed, and its seconds."""
     return ("hours", 3600) if longest >= 2 * 3600 else ("minutes", 60)
 
 
@@ -380,6 +381,6 @@ def _number(value: float) -> str:
 
 
 def between(range_: Range, write: Callable[[float], str] = _number) -> str:
-    """Write a range, or a number if its bounds are written alike."""
+    """Write a range; a single number if both bounds are written alike."""
     low, high = write(range_.low), write(range_.high)
     return low if low == high else f"{low} to {high}"

@@ -1,4 +1,4 @@
-"""Which jobs of some artifacts find room in a partition of the SLURM profile."""
+"""Find the jobs that fit into no partition of the SLURM profile."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from replication.plan.catalog import Catalog
 from replication.records.specs import Artifact, Measurement, Run, by_recipe
 from vitrail.commands import count
 
-NAMED = 2  # jobs that a sentence names; of the others it has the number
+NAMED = 2  # number of jobs that a sentence names; it gives the number of the others
 
 
 def jobs_of(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[Run | Measurement]:
-    """The trainings and measurements behind some artifacts, each under its first seed."""
+    """Return the trainings and measurements that artifacts need, each under its first seed."""
     cells = (cell for artifact in artifacts for cell in artifact.cells)
     measurements = dict.fromkeys(filter(None, map(catalog.measurement_of, cells)))
     return [*(run for run, *_ in by_recipe(catalog.runs_of(*artifacts))), *measurements]
 
 
 def name_of(job: Run | Measurement) -> str:
-    """How a sentence names a training or a measurement."""
+    """Return the name of a training or a measurement in a sentence."""
     if isinstance(job, Measurement) and job.on:
         return f"{job.paper}/{job.name} of {job.on.name}"
     return f"{job.paper}/{job.name}"
 
 
 def partitions_of(catalog: Catalog) -> list[Partition]:
-    """The partitions of the SLURM profile; none at a scale of CPUs, or without their file.
+    """Return the partitions of the SLURM profile; [] at a scale of CPUs, or without their file.
 
     Raises:
         VitrailError: the file has a mistake.
@@ -41,9 +41,9 @@ def partitions_of(catalog: Catalog) -> list[Partition]:
 
 
 def without_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[str]:
-    """A sentence for all jobs that ask for the same if no partition has room for them.
+    """Return a sentence for each group of jobs with equal resources that fit into no partition.
 
-    There is none where `partitions_of` finds no partition.
+    There are none if `partitions_of` returns no partition.
 
     Raises:
         VitrailError: the partition file has a mistake.

@@ -49,7 +49,7 @@ ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 
 
 class Device(Strict):
-    """One kind of device in ``configs/hardware.yaml``."""
+    """One kind of device in ``configs/hardware.yaml``; `peak` and `sustained` are in FLOP/s."""
 
     title: str
     match: str
@@ -60,7 +60,7 @@ class Device(Strict):
 
 @dataclass(frozen=True)
 class Range:
-    """A quantity between two bounds, which are equal where it is measured."""
+    """A quantity between two bounds, which are equal if it is measured."""
 
     low: float
     high: float
@@ -69,16 +69,16 @@ class Range:
         return Range(self.low + other.low, self.high + other.high)
 
     def times(self, factor: float) -> Range:
-        """Scale both bounds."""
+        """Return the range with both bounds multiplied by `factor`."""
         return Range(self.low * factor, self.high * factor)
 
     def takes(self, amount: float) -> Range:
-        """The time for an amount at this speed: the least at the highest."""
+        """Return the time for an amount at this speed; the lower bound is at the highest speed."""
         return Range(amount / self.high, amount / self.low)
 
     @property
     def hours(self) -> list[float]:
-        """Both bounds of seconds, in hours."""
+        """Return both bounds, which are seconds, in hours."""
         return [self.low / 3600, self.high / 3600]
 
 
@@ -105,14 +105,15 @@ def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
 
 
 def training_images(run: Run) -> int:
-    """Images that the training of one seed takes in."""
+    """Return the number of images that the training of one seed processes."""
     return run.recipe.images(run.dataset.train_images)
 
 
 class Costs:
-    """What the nodes of a catalogue cost on one kind of device.
+    """The costs of a catalogue's nodes on one kind of device.
 
-    Methods that need a model raise VitrailError where there is none, or it refuses its arguments.
+    Methods that need a model raise VitrailError if there is no such model, or it refuses its
+    arguments.
     """
 
     def __init__(self, catalog: Catalog, device: Device) -> None:
@@ -122,7 +123,7 @@ class Costs:
         self._models = read_counted(catalog.root)
 
     def model(self, run: Run, recipe: Training | None = None) -> ModelCost:
-        """Count, once, the model of a run or of another `recipe` with its classes."""
+        """Return the cost of a run's model, or of the model of `recipe` with the run's classes."""
         recipe, classes = recipe or run.recipe, run.dataset.classes
         key = model_key(recipe, classes)
         if key not in self._models:
@@ -130,11 +131,11 @@ class Costs:
         return self._models[key]
 
     def training_flops(self, run: Run) -> float:
-        """FLOPs to train on one image."""
+        """Return the FLOPs of training on one image."""
         return run.recipe.forward_passes * self.model(run).forward_flops
 
     def speed(self, run: Run) -> tuple[Range, str]:
-        """How many images a second one device trains on, and how that is known."""
+        """Return the images per second that one device trains on, and the source of the number."""
         if (measured := self._measured.get(_speed_key(run.recipe))) is not None:
             return Range(measured, measured), "measured"
         if printed := self._printed(run):
@@ -142,12 +143,12 @@ class Costs:
         return self.sustained.times(1 / self.training_flops(run)), "FLOPs"
 
     def seconds(self, run: Run) -> Range:
-        """Seconds of one device to train one seed; trainings of zero epochs cost nothing."""
+        """Return the device seconds of training one seed; zero epochs cost nothing."""
         images = training_images(run)
         return self.speed(run)[0].takes(images) if images else ZERO
 
     def evaluation_seconds(self, measurement: Measurement) -> Range | None:
-        """Seconds of one device for a measurement, None where its measure names no passes."""
+        """Return the device seconds of a measurement; None if its measure declares no passes."""
         run, passed = measurement.run, images_passed(measurement)
         if run is None or passed is None:
             return None
@@ -159,16 +160,19 @@ class Costs:
 
     @cached_property
     def _measured(self) -> dict[str, float]:
-        """Images a second of trainings on such a device, by `_speed_key`; own before published."""
+        """Return the images per second of trainings on such a device, by `_speed_key`.
+
+        Trainings made here replace published ones.
+        """
         published: Iterable[Record] = ()
-        with suppress(VitrailError):  # damaged ones tell no speed
+        with suppress(VitrailError):  # damaged records are ignored
             published = read_published(published_folder(self._catalog)).values()
         paths = self._catalog.runs_root.glob(f"*/*/{record_of(Path('seed*'))}")
         own = filter(None, map(read_sound, paths))
         return {**self._speeds(published), **self._speeds(own)}
 
     def _speeds(self, records: Iterable[Record]) -> dict[str, float]:
-        """The median speed of one such device in the records of trainings, by `_speed_key`."""
+        """Return the median speed of one such device in records of trainings, by `_speed_key`."""
         speeds: dict[str, list[float]] = {}
         for record in records:
             if isinstance(record.node, TrainingNode):
@@ -180,10 +184,10 @@ class Costs:
         return {key: statistics.median(found) for key, found in speeds.items()}
 
     def _printed(self, run: Run) -> Range | None:
-        """Seconds by what the paper says of an A100, over the ratio of the devices' peaks.
+        """Return the seconds that the paper states for an A100, scaled by the ratio of the peaks.
 
-        It is of the paper's own recipe alone, so at other scales nothing is known. None where the
-        paper says nothing, or this device has no peak.
+        They hold for the paper's own recipe only, so at other scales nothing is known. None if the
+        paper states nothing, or if this device has no peak.
 
         Raises:
             VitrailError: ``paper.yaml`` names a row that the reference file does not have.
@@ -203,11 +207,11 @@ class Costs:
         return None
 
     def weights_bytes(self, run: Run) -> int:
-        """Size of a seed's weights."""
+        """Return the size of a seed's weights in bytes."""
         return BYTES_OF_FLOAT * self.model(run).parameters
 
     def checkpoints_bytes(self, run: Run) -> int:
-        """At most what the checkpoints of a training under way take."""
+        """Return the upper limit of the bytes of a training's checkpoints."""
         copies = 3 + run.recipe.averages_weights  # weights, two moments, maybe a moving average
         return CHECKPOINTS_KEPT * copies * self.weights_bytes(run) if training_images(run) else 0
 
@@ -215,8 +219,8 @@ class Costs:
 def _speed_key(recipe: Training) -> str:
     """Return a digest of what decides how fast a recipe trains on one device.
 
-    Not of its schedule, of its part of the images, of its weights at the start and of the
-    optimizer's numbers.
+    It leaves out the schedule, the part of the images, the initial weights, and the optimizer's
+    numbers.
     """
     left_out: Any = {"model": NO_COST, "options": {"optim_wrapper"}, "data": {"part"}}
     left_out |= {"schedule": True, "optimizer": True}

@@ -1,1 +1,1 @@
-"""From results to the committed ones, and results against the published ones."""
+"""Publish results, and compare results with the published ones."""

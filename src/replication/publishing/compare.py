@@ -1,15 +1,15 @@
-"""Results made here against the published ones, cell by cell, claim by claim: `vitrail verify`.
+"""Compare results made here with the published ones, by cell and by claim: `vitrail verify`.
 
-First the published files are held against their records, and the files here against their
-measurements, weights and code. Then every published number is looked for here:
+First, the published files are compared with their records, and the files here with their
+measurements, weights and code. Then every published number is compared with the number here:
 
 - An exact number (a deterministic fact) must agree to the last printed digit.
-- Any other must lie within the 95 % interval of the difference of two repetitions. Chance puts one
-  in twenty beyond it; `replication.claims.repetition` says how far beyond one may lie, and how
-  many of a table or figure.
-- Times and memory are other on every machine, and are not compared.
+- Any other number must lie within the 95 % interval of the difference of two repetitions. By
+  chance, one in twenty lies beyond it; `replication.claims.repetition` defines how far beyond a
+  number may lie, and how many of a table or figure.
+- Times and memory differ between machines and are not compared.
 
-A number that stands in several cells counts once.
+A number that several cells show counts once.
 """
 
 from __future__ import annotations
@@ -53,22 +53,23 @@ from vitrail.errors import VitrailError
 
 Agreement = Literal["same", "within", "differs", "not compared", "missing here", "new here"]
 AGREEMENTS: tuple[Agreement, ...] = get_args(Agreement)
-# Of a number that several cells show, the agreement that comes first here among theirs counts.
+# If several cells show one number, that of their agreements counts which comes first here.
 WORSE: tuple[Agreement, ...] = (
     "differs", "missing here", "within", "same", "new here", "not compared"
 )  # fmt: skip
 RELATIVE_NOISE = 1e-9
-ROUNDING = 1e-6  # of float32, of numbers up to 1 absolute and of larger ones relative
+ROUNDING = 1e-6  # of float32: absolute for numbers up to 1, relative for larger ones
 JUDGED: tuple[Agreement, ...] = ("same", "within", "differs")
 ALL = "all tables and figures"
 
 
 @dataclass(frozen=True)
 class Compared:
-    """A cell as published and as measured here; `evidence` is the same for copies of a number.
+    """A cell as published and as measured here; `evidence` is equal for copies of a number.
 
-    `allowed` is half the 95 % interval of the difference, `p_value` how probable one as large is by
-    chance, and `training` what trained the model, or else what measured the number.
+    `allowed` is half the 95 % interval of the difference, and `p_value` the probability of a
+    difference as large by chance. `training` identifies what trained the model, or, without a
+    model, what measured the number.
     """
 
     artifact: str
@@ -84,14 +85,14 @@ class Compared:
     agreement: Agreement
 
     def told(self) -> dict[str, Any]:
-        """All but the evidence, as JSON has it: None where there is no number."""
+        """Return all fields except the evidence, as JSON has them: None for NaN."""
         named = {name: value for name, value in vars(self).items() if name != "evidence"}
         return {name: None if value != value else value for name, value in named.items()}  # NaN
 
 
 @dataclass(frozen=True)
 class Crowded:
-    """A table or figure of whose trainings more lie beyond their 95 % interval than allowed."""
+    """A table or figure with more trainings beyond their 95 % interval than allowed."""
 
     artifact: str
     beyond: int
@@ -101,7 +102,11 @@ class Crowded:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What is found: `numbers` are `cells` without copies, `claims` those whose status changed."""
+    """The outcome of a comparison.
+
+    `altered` are sentences on files that differ from their records. `numbers` are `cells` without
+    copies. `claims` are those whose status has changed.
+    """
 
     altered: Sequence[str]
     cells: Sequence[Compared]
@@ -109,24 +114,27 @@ class Outcome:
     claims: Sequence[Mapping[Hashable, Any]]
 
     def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
-        """How many numbers agree so; of all, or only of exact ones or others."""
+        """Return how many numbers have one of these agreements.
+
+        With `exact` True or False, only exact numbers, or only the others, are counted.
+        """
         counted = [number for number in self.numbers if exact in (None, number.exact)]
         return sum(number.agreement in agreements for number in counted)
 
     @property
     def judged(self) -> list[Compared]:
-        """The numbers that chance may set apart."""
+        """Return the numbers that chance may change: compared, and not exact."""
         return _judged(self.numbers)
 
     @property
     def beyond_chance(self) -> list[Compared]:
-        """The numbers that differ more than chance explains."""
+        """Return the numbers that differ by more than chance explains."""
         beyond = beyond_chance([number.p_value for number in self.judged])
         return [number for number, is_beyond in zip(self.judged, beyond, strict=True) if is_beyond]
 
     @property
     def crowded(self) -> list[Crowded]:
-        """The tables and figures, and all of them together, in which too many trainings differ."""
+        """Return the tables and figures, and all together, in which too many trainings differ."""
         families = {ALL: self.judged}
         for cell in self.cells:
             families.setdefault(cell.artifact, []).append(cell)
@@ -144,14 +152,14 @@ class Outcome:
 
     @property
     def odd(self) -> list[Compared]:
-        """The numbers that differ or are missing here."""
+        """Return the numbers that differ or are missing here."""
         return [
             number for number in self.numbers if number.agreement in ("differs", "missing here")
         ]
 
     @property
     def lost(self) -> list[str]:
-        """The claims that held as published and are contrary here, those on hardware left out."""
+        """Return the claims held as published and contrary here, except those on hardware."""
         return [
             claim["claim"]
             for claim in self.claims
@@ -161,7 +169,7 @@ class Outcome:
 
     @property
     def faults(self) -> dict[str, int]:
-        """Why the results are not verified, with numbers; empty where they are."""
+        """Return the reasons why the results are not verified, with counts; {} if they are."""
         found = {
             "altered": len(self.altered),
             "missing": self.counted("missing here"),
@@ -176,8 +184,8 @@ class Outcome:
 def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Outcome:
     """Check the published results and those here against their records, then compare the two.
 
-    Of some artifacts, only these are checked here and compared, and the claims about them that are
-    judged here.
+    With `asked`, only these artifacts are checked here and compared, and only claims on them that
+    are judged here.
 
     Raises:
         VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
@@ -221,7 +229,7 @@ def _judged(numbers: Iterable[Compared]) -> list[Compared]:
 
 
 def _count_once(cells: Sequence[Compared]) -> list[Compared]:
-    """One cell for each number: of its copies the one that agrees worst."""
+    """Return one cell for each number: of its copies the one that agrees worst."""
     worst: dict[tuple[object, ...], Compared] = {}
     for cell in cells:
         known = worst.setdefault(cell.evidence, cell)
@@ -231,7 +239,7 @@ def _count_once(cells: Sequence[Compared]) -> list[Compared]:
 
 
 def told_published(catalog: Catalog) -> str:
-    """What `published_faults` checks, in a sentence."""
+    """Return a sentence on what `published_faults` checks."""
     folder = published_folder(catalog)
     nodes = [record.node for record in read_published(folder).values()]
     rendered = sum(isinstance(node, RenderingNode) for node in nodes)
@@ -243,7 +251,7 @@ def told_published(catalog: Catalog) -> str:
 
 
 def published_faults(catalog: Catalog) -> Iterator[str]:
-    """What is wrong with what is published, by itself: no training and no run is needed.
+    """Yield the faults of the published results by themselves; no training or run is needed.
 
     Every published table and figure is rendered again from the published records, and the folder is
     compared with the last commit.
@@ -275,13 +283,13 @@ def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[st
 
 
 def _largest(cells: pd.DataFrame, column: str) -> dict[Any, float]:
-    """The largest absolute number in a column among the cells of each metric and unit."""
+    """Return the largest absolute value of a column among the cells of each metric and unit."""
     known = cells.dropna(subset=[column])
     return known[column].abs().groupby([known["metric"], known["unit"]]).max().to_dict()
 
 
 def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[Compared]:
-    """Set an artifact's cells here beside the published ones; cells in neither are left out."""
+    """Yield an artifact's cells here and as published; without those that have neither number."""
     cells = cells_of(artifact, published)
     largest, spreads = _largest(cells, "measured"), _largest(cells, "std")
     before, after = _by_key(cells), _by_key(cells_of(artifact, catalog.results))
@@ -324,9 +332,10 @@ def _by_key(cells: pd.DataFrame) -> dict[tuple[str, str], Side]:
 def _compared(
     old: Side, new: Side, cell: Cell | None, spread: float, largest: float
 ) -> dict[str, Any]:
-    """The fields `allowed`, `p_value` and `agreement` of a compared cell.
+    """Return the fields `allowed`, `p_value` and `agreement` of a compared cell.
 
-    `spread` is the largest published one of its metric in the artifact, `largest` the number.
+    `spread` is the largest published standard deviation of its metric in the artifact, and
+    `largest` the largest published number of this metric.
     """
     if math.isnan(old.value) or math.isnan(new.value):
         missing: Agreement = "missing here" if math.isnan(new.value) else "new here"
@@ -352,9 +361,9 @@ def _compared(
 
 
 def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Hashable, Any]]:
-    """The claims whose status is not what it was.
+    """Return the claims whose status here is not the published one.
 
-    `claim`, `published` and `here` (the statuses), `of_hardware` and `statement`.
+    Each has `claim`, `published` and `here` (the two statuses), `of_hardware` and `statement`.
     """
     if published.empty:
         return []
@@ -366,7 +375,7 @@ def changed_claims(published: pd.DataFrame, ours: pd.DataFrame) -> list[dict[Has
 
 
 def record(outcome: Outcome) -> dict[str, Any]:
-    """What is printed, as numbers."""
+    """Return what is printed, as plain data."""
     return {
         "verified": not outcome.faults,
         "faults": outcome.faults,
@@ -381,7 +390,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
 
 
 def print_faults(faults: Sequence[str], as_json: bool) -> None:
-    """Print what is wrong with results, a sentence each, or as JSON; or that nothing is."""
+    """Print the faults of results, one sentence each, or that there are none; `as_json` as JSON."""
     if as_json:
         say(json.dumps({"verified": not faults, "altered": faults}, indent=2))
         return
@@ -390,7 +399,7 @@ def print_faults(faults: Sequence[str], as_json: bool) -> None:
 
 
 def print_outcome(outcome: Outcome) -> None:
-    """Print what was altered, how numbers agree, which differ, and which claims changed."""
+    """Print altered files, counts of agreements, numbers that differ, and claims that changed."""
     if outcome.altered:
         heading("Altered")
         say(*(f"  {sentence}" for sentence in outcome.altered))

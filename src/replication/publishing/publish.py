@@ -1,13 +1,14 @@
-"""What `vitrail publish` does: results become the committed ones if all they rest on is sound.
+"""Publish results: copy them to the committed ones if all that they depend on is sound.
 
-The rule: no file that a number depends on is changed or new, and none of those published before;
-every rendered file is, byte for byte, what its measurements give; every record is what its node, as
-it is planned now, would give, with the code and on the weights that are here; and all were made at
-clean commits in the history of HEAD. A training by older code is published and named. Of each
-paper's trainings the logs are published, too, by epoch.
+This is `vitrail publish`. Results are sound if no file that a number depends on is changed or new,
+nor any file that was published before; if every rendered file is, byte for byte, what its
+measurements give; if every record is what its node as planned now would give, with the code and
+weights that are here; and if all was made at clean commits in the history of HEAD. A training by
+older code is published, and its recipe is named. The logs of each paper's trainings are published,
+too, by epoch.
 
-Tables and figures can be rendered again from the published records alone, as a caption or the code
-that draws can change without a new measurement.
+Tables and figures can be rendered again from the published records alone, for example after a
+change of a caption or of the code that draws, without a new measurement.
 """
 
 from __future__ import annotations
@@ -52,20 +53,20 @@ from vitrail.errors import VitrailError, os_errors
 from vitrail.files import sha256, write_atomically
 from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
-# The page of HTML holds every figure once more, and is made from the rest.
+# The HTML page is left out: it contains every figure again, and is made from the other files.
 REPORT = {file.name for file in report_files(Path("report.json")) if file.suffix != ".html"}
-DECIDE = ("configs/", "src/", "envs/")  # where the files lie that a number can depend on
-DOCUMENT = ".md"  # no number depends on those among them, and publishing renews what they quote
+DECIDE = ("configs/", "src/", "envs/")  # folders of the files that a number can depend on
+DOCUMENT = ".md"  # files in them on which no number depends; publishing updates their quotes
 
 
 def publish(catalog: Catalog, prune: bool = False) -> None:
-    """Copy a scale's results, and the numbers that documents quote, to the published ones.
+    """Copy a scale's results to the published ones, and update the numbers that documents quote.
 
-    What is not built here stays, or is deleted with `prune`.
+    Published artifacts that are not built here stay; with `prune` they are deleted.
 
     Raises:
-        VitrailError: the checkout or what is published has changes that are not committed, or a
-            result is not what it rests on.
+        VitrailError: the checkout or the published folder has uncommitted changes, or a result is
+            not what its records give.
     """
     folder = published_folder(catalog)
     require_clean(catalog)
@@ -74,7 +75,7 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
         raise VitrailError(
             f"{catalog.results} has nothing to publish; run {catalog.snakemake('all')} first"
         )
-    # Records and tables that were changed together agree with each other: only git tells.
+    # If a record and its table were changed together, they agree; only git shows the change.
     if changed := next(changed_since_commit(folder), None):
         raise VitrailError(changed)
     ledger = ledger_of(catalog)
@@ -119,15 +120,15 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
 
 
 def render_again(catalog: Catalog) -> None:
-    """Render what is published of a scale again, from its records, and replace its files.
+    """Render a scale's published artifacts again, from their records, and replace their files.
 
-    The code that draws is that of now. So are captions and notes, unless an artifact's cells are
-    planned otherwise by now or measured by other code: new words might not be true of its numbers.
-    Nothing is measured or trained.
+    The code that draws is the present one. So are captions and notes, unless an artifact's cells
+    are now planned differently or were measured by other code: new words might not be true of its
+    numbers. Nothing is measured or trained.
 
     Raises:
-        VitrailError: the checkout or what is published has changes that are not committed, or
-            nothing is published.
+        VitrailError: the checkout or the published folder has uncommitted changes, or nothing is
+            published.
     """
     folder = published_folder(catalog)
     require_clean(catalog)
@@ -165,7 +166,10 @@ def render_again(catalog: Catalog) -> None:
 def _node_of_now(
     node: RenderingNode, records: Mapping[Path, Record], catalog: Catalog
 ) -> RenderingNode:
-    """The node that is planned now of what is published, with its old words where it has to be."""
+    """Return the node planned now for a published one, with the published words if necessary.
+
+    They are necessary if the cells are planned differently now, or were measured by other code.
+    """
     artifacts = {artifact.target: artifact for artifact in catalog.artifacts}
     if node.artifact.target not in artifacts:
         return node
@@ -180,7 +184,7 @@ def _node_of_now(
 
 
 def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
-    """The files of the records, one for each paper, by their names in the published folder."""
+    """Return the files of the records, one for each paper, by their names in the published folder."""
     ordered = [record for _, record in sorted(records.items())]
     return {
         f"{paper}/{RECORDS}": as_lines(own)
@@ -190,7 +194,7 @@ def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
 
 
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
-    """The renderings among some published records, and what they rest on."""
+    """Return the renderings among published records, and the records that they depend on."""
     needed: dict[Path, Record] = {}
     waiting = [path for path, record in records.items() if isinstance(record.node, RenderingNode)]
     while waiting:
@@ -204,7 +208,7 @@ def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
 def require_clean(catalog: Catalog) -> None:
     """Raise a `VitrailError` if a file that a number can depend on is not committed.
 
-    What `fast_dev_run` made is refused, too: its numbers mean nothing.
+    Raise it also for results of `fast_dev_run`, whose numbers mean nothing.
     """
     if catalog.settings.fast_dev_run:
         raise VitrailError(
@@ -226,10 +230,10 @@ def require_clean(catalog: Catalog) -> None:
 
 
 def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict[Path, Record]:
-    """Return the records behind a rendering, itself among them.
+    """Return the record of a rendering and all that it depends on.
 
     Raises:
-        VitrailError: one of them is not what it rests on, or was not made at clean commits.
+        VitrailError: a record has a fault, or was not made at clean commits in the history of HEAD.
     """
     if fault := rendering_fault(node, ledger):
         raise VitrailError(fault.remedy(node.artifact.target, catalog.snakemake))
@@ -246,7 +250,7 @@ def require_chain(node: RenderingNode, ledger: Ledger, catalog: Catalog) -> dict
 
 @functools.cache
 def fault_of_commit(commit: str) -> str | None:
-    """Why what was made at a commit may not be published, None if it may."""
+    """Return why results of a commit may not be published; None if they may."""
     if not commit:
         return "it does not say at which commit it was made"
     if commit.endswith(DIRTY):
@@ -261,9 +265,10 @@ def fault_of_commit(commit: str) -> str | None:
 def training_logs(
     runs: Iterable[Run], folder: Path, records: Mapping[Path, Record]
 ) -> dict[str, bytes]:
-    """Make the CSV of each paper's training logs; what `folder` has of other runs stays.
+    """Return the CSV of each paper's training logs, by its name in the published folder.
 
-    `records` are all that will be published.
+    It has the logs of `runs`, and those of other runs that are in `folder` and have one of the
+    `records`, which are all that will be published.
     """
     homes: dict[str, dict[Path, None]] = {}
     for run in runs:
@@ -291,13 +296,15 @@ def replace_folder(
     catalog: Catalog,
     prune: bool,
 ) -> tuple[list[str], list[Path]]:
-    """Lay files over a folder, with its report, in one rename, and renew what documents quote.
+    """Write files over those of a folder, with its report, in one rename; update documents.
 
-    Returns what is gone, and the documents that have changed.
+    The report is computed from `records`. With `prune`, files that are not given are deleted.
+    Returns the names of deleted files, and the documents whose quoted numbers have changed.
 
     Raises:
-        VitrailError: it cannot be written, or a document quotes a number that there is not: then
-            nothing is changed; or a document cannot be written, after the folder was.
+        VitrailError: the folder cannot be written, or a document quotes a number that does not
+            exist: then nothing is changed; or a document cannot be written: then the folder is
+            already new.
     """
     new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
@@ -332,7 +339,7 @@ def replace_folder(
 
 
 def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Record]) -> Results:
-    """The results of a scale that are published in a folder, with their records.
+    """Return the results of a scale in a published folder, with their records.
 
     Raises:
         VitrailError: a file of results is damaged.
@@ -342,5 +349,5 @@ def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Rec
 
 
 def artifact_of(record: Record) -> str | None:
-    """The target that a record is the rendering of, None if it is no rendering."""
+    """Return the target that a record is the rendering of; None if it is no rendering."""
     return record.node.artifact.target if isinstance(record.node, RenderingNode) else None

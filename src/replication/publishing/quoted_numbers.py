@@ -1,20 +1,20 @@
-"""Numbers and verdicts in documents that are computed from published results.
+"""Numbers and verdicts that documents quote from published results.
 
 A document quotes a cell by a comment behind the number, which Markdown does not show:
 
     it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
 
 The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of
-artifacts: ``TARGET[row, column]`` is what was measured, ``TARGET.std[row, column]`` its spread over
-seeds, ``TARGET.paper[row, column]`` what the paper prints; ``TARGET.count[verdict]`` is how many of
-its cells have a verdict, such as "outside" (`replication.claims.comparison`). The number in front
-of it is kept at its decimals.
+artifacts. ``TARGET[row, column]`` is the measured value, ``TARGET.std[row, column]`` its spread
+over seeds, and ``TARGET.paper[row, column]`` the printed value. ``TARGET.count[verdict]`` is the
+number of its cells with a verdict, such as "outside" (`replication.claims.comparison`). The number
+in front of the comment is replaced by the computed one, with the same number of decimals.
 
-``claim.FIELD["octic/h8-l-accuracy"]`` is about a judged claim (``claims.csv``): ``left``,
-``effect`` (left less right), ``half_width`` of its 95 % interval or ``printed_effect``. Behind a
-verdict, ``<!-- claim.status["octic/h8-l-accuracy"] -->`` keeps it that of the claim.
-``claims["octic", "empirical", "held"]`` is how many claims of a paper and a kind have a verdict,
-those about the same numbers counted once.
+``claim.FIELD["octic/h8-l-accuracy"]`` is a number of a judged claim (``claims.csv``): ``left``,
+``effect`` (left less right), ``half_width`` of its 95 % interval, or ``printed_effect``. A verdict
+in front of ``<!-- claim.status["octic/h8-l-accuracy"] -->`` is replaced by the claim's.
+``claims["octic", "empirical", "held"]`` is the number of claims of a paper and a kind with a
+verdict; claims on the same numbers are counted once.
 
 Results are those of the default scale (`configs/default.yaml`); a comment may name another one, as
 in ``<!-- small: shift_photographs[row, column] -->``.
@@ -66,12 +66,13 @@ FUNCTIONS: dict[str, Callable[..., float]] = {
 def refreshed(
     text: str, results: Path, where: str, scales: Collection[str | None] = (None,)
 ) -> str:
-    """Return a document with each number that it quotes of a scale as a folder of results has it.
+    """Return a document with each number that it quotes of a scale taken from a results folder.
 
-    `scales` are the names by which comments call the scale; None are comments that name none.
+    `where` is the document's path, for errors. `scales` are the names under which comments give the
+    scale; None stands for comments that name no scale.
 
     Raises:
-        VitrailError: a comment names a cell or claim that there is not, or is no arithmetic.
+        VitrailError: a comment names a cell or claim that does not exist, or is no arithmetic.
     """
 
     def rewritten(quote: re.Match[str]) -> str:
@@ -208,7 +209,7 @@ def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> 
 
 
 def documents(root: Path) -> list[Path]:
-    """The documents of a checkout that may quote results."""
+    """Return the documents of a checkout that may quote results."""
     patterns = ("*.md", "docs/**/*.md", "configs/papers/*/deviations.md")
     return [path for pattern in patterns for path in sorted(root.glob(pattern))]
 
@@ -216,9 +217,9 @@ def documents(root: Path) -> list[Path]:
 def changed_documents(
     root: Path, results: Path, scales: Collection[str | None] = (None,)
 ) -> dict[Path, str]:
-    """Return the new texts of the documents whose quoted numbers are others in a scale's results.
+    """Return the new texts of the documents whose quoted numbers change with a scale's results.
 
-    `scales` are as of `refreshed`.
+    `scales` is as in `refreshed`.
 
     Raises:
         VitrailError: as `refreshed`.

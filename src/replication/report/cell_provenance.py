@@ -1,4 +1,4 @@
-"""Where the number of one cell comes from: the nodes behind it, and their records."""
+"""The origin of one cell's number: the nodes that it depends on, and their records."""
 
 from __future__ import annotations
 
@@ -35,15 +35,15 @@ from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import duration
 
-WIDTH = 100  # columns of a line, where its words allow it
-INDENT = 13  # columns of the names before the values
+WIDTH = 100  # characters of a printed line, unless a word is longer
+INDENT = 13  # characters of the names before the values
 
 
 @dataclass(frozen=True)
 class NamedCell:
     """A cell, the artifact that shows it, and the name of the recipe that it measures, if any.
 
-    Recipes that come out equal at a scale share a run; this is the name that the cell gives.
+    Recipes that are equal at a scale share a run; `recipe` is the name that the cell uses.
     """
 
     artifact: Artifact
@@ -52,7 +52,7 @@ class NamedCell:
 
     @property
     def target(self) -> str:
-        """The name by which one asks for the artifact."""
+        """Return the name of the artifact's target."""
         return self.artifact.target
 
 
@@ -60,8 +60,8 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     """Return the cell of a table or figure by its labels; the column's may end with its unit.
 
     Raises:
-        VitrailError: there is no such target, it is several artifacts or has no cells, or no row or
-            column, or several, have the label.
+        VitrailError: there is no such target, it has several artifacts or no cells, or the label
+            fits no row or column, or several.
     """
     artifacts = catalog.target(target).artifacts
     if len(artifacts) != 1:
@@ -76,7 +76,7 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     units = {cell.unit for cell in artifact.cells if cell.unit}
     titled = [f" ({unit})" for unit in units if column.endswith(f" ({unit})")]
     known = {label for line in spec.columns for label in (line.full_label, line.label)}
-    if titled and column not in known:  # as the table heads it
+    if titled and column not in known:  # the label has its unit, as in the table's heading
         column = column.removesuffix(titled[0])
     at_column = _labelled(f"{target}: column", column, spec.columns)
     key = (at_row.full_label, at_column.full_label)
@@ -86,7 +86,7 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
 
 
 def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
-    """The one row or column of a label, which may lack the group where that leaves one only."""
+    """Return the row or column of a label, which may omit its group if it stays unique."""
     by_label = {line.full_label: line for line in known}
     require_known(what, label, {*by_label, *(line.label for line in known)})
     if label in by_label:
@@ -100,10 +100,10 @@ def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
 
 @dataclass(frozen=True)
 class Records:
-    """The records that tell a number's origin: those made here, or the published ones.
+    """The records from which a number's origin is read: those made here, or the published ones.
 
-    `read` gives the record of a path, `planned` the node of one that is not made, None for data;
-    `results` is the folder of the rendered files.
+    `read` returns the record of a path. `planned` returns the planned node of a record that does
+    not exist; None for data. `results` is the folder of the rendered files.
     """
 
     read: Callable[[Path], Record | None]
@@ -112,7 +112,7 @@ class Records:
     results: Path
 
     def node(self, path: Path) -> AnyNode | None:
-        """The node of a record, as it was done, or as it is planned."""
+        """Return the node of a record: as it was done, or, if there is no record, as planned."""
         record = self.read(path)
         return record.node if record else self.planned(path)
 
@@ -125,7 +125,7 @@ def _records_here(named: NamedCell, catalog: Catalog) -> Records:
 
 
 def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
-    """The published records, none where one is damaged, and what is wrong with it."""
+    """Return the published records (none if one is damaged), and the faults in them."""
     folder, faults = published_folder(catalog), []
     records: dict[Path, Record] = {}
     try:
@@ -137,13 +137,13 @@ def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, lis
 
 
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
-    """What `vitrail why` tells of a cell, as plain data.
+    """Return what `vitrail why` prints of a cell, as plain data.
 
-    The measurement, the trainings and the claims are those here or, where the cell is not measured
-    here, the published ones; ``origin`` says which.
+    Measurements, trainings and claims are those made here, or, if the cell is not measured here,
+    the published ones; ``origin`` says which.
 
     Raises:
-        VitrailError: a record of here or a file of results is damaged.
+        VitrailError: a record made here, or a file of results, is damaged.
     """
     artifact, cell = named.artifact, named.cell
     printed = cell.printed
@@ -177,7 +177,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
 
 
 def _shown(cell: Cell, records: Records) -> Cell | None:
-    """A cell as its artifact was rendered; None where it was not measured, or is not there."""
+    """Return the cell as it was rendered; None if it is not in the artifact or not measured."""
     for shown in records.artifact.cells:
         if (shown.row, shown.column) == (cell.row, cell.column) and shown.records:
             return shown
@@ -185,7 +185,7 @@ def _shown(cell: Cell, records: Records) -> Cell | None:
 
 
 def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
-    """The number that the records of the cell's measurement give, and the verdict on it."""
+    """Return the number that the cell's records give, with its verdict; None without records."""
     shown = _shown(cell, records)
     found = {path: records.read(path) for path in (shown.records if shown else ())}
     measured = {path: as_measured(record, path) for path, record in found.items() if record}
@@ -202,9 +202,9 @@ def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
 
 
 def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """The claims that use a cell, as they are judged on the rendered tables and figures.
+    """Return the claims that use a cell, judged on the rendered tables and figures.
 
-    Each has the columns of ``claims.csv``, None where that is empty.
+    Each has the columns of ``claims.csv``, with None for an empty one.
     """
     paper = catalog.paper(named.artifact.paper)
     using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
@@ -219,7 +219,10 @@ def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[s
 
 
 def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
-    """Whether a claim is judged on a cell; one on every row leaves out those of one side only."""
+    """Tell whether a claim is judged on a cell.
+
+    A claim on every row uses only rows that exist in the artifacts of all its operands.
+    """
     key = (named.artifact.name, named.cell.row, named.cell.column)
     texts = [text for operand in claim.operands if (text := operand.text(key)) is not None]
     return any(
@@ -234,10 +237,10 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
 
 
 def _measurements(cell: Cell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
-    """The cell's measurement under each seed: as its record has it, or else as it is planned.
+    """Return the cell's measurement under each seed, from its record or else as planned.
 
-    ``code`` is the digest of the code that took it, ``code_here`` that of the code of this checkout
-    where the same measurement is planned.
+    ``code`` is the digest of the code that took it; ``code_here`` is the digest of this checkout's
+    code, if the same measurement is planned here.
     """
     if (shown := _shown(cell, records)) is None:
         return []
@@ -264,9 +267,9 @@ def _measurement(path: Path, key: str, catalog: Catalog, records: Records) -> di
 
 
 def _made(record: Record | None) -> dict[str, Any]:
-    """What a record says of how it was made; None where nothing does.
+    """Return how a record was made; a value is None if it is not recorded.
 
-    `seconds` are those of one device.
+    `seconds` are the total over devices.
     """
     facts = (record.facts if record else None) or {}
     seconds = facts.get("wall_seconds")
@@ -279,7 +282,7 @@ def _made(record: Record | None) -> dict[str, Any]:
 
 
 def _trainings(cell: Cell, records: Records) -> list[dict[str, Any]]:
-    """The trainings that a cell's measurements rest on, each after those that it starts from."""
+    """Return the trainings that a cell's measurements depend on, each after its sources."""
     shown = _shown(cell, records)
     behind: dict[Path, TrainingNode] = {}
     for path in shown.records if shown else ():
@@ -303,7 +306,10 @@ def _trainings_behind(node: AnyNode, records: Records) -> dict[Path, TrainingNod
 
 
 def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
-    """The recipe that is measured: the values that a file sets, with its line."""
+    """Return the recipe that is measured: the values that a file sets, with file and line.
+
+    None if nothing is measured, or if the measure needs no recipe.
+    """
     measurement = catalog.measurement_of(named.cell)
     if measurement is None or measurement.on is None or named.recipe is None:
         return None
@@ -323,7 +329,7 @@ def _recipe(named: NamedCell, catalog: Catalog) -> dict[str, Any] | None:
 
 
 def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
-    """What is wrong with the records behind a cell and with that of its table, with the remedy."""
+    """Return the faults of the records behind a cell and of its table, with their remedies."""
     ledger = ledger_of(catalog)
     paths = (*named.cell.records, catalog.rendering(named.artifact))
     found = {fault.output: fault for path in paths if (fault := ledger.fault(path))}
@@ -331,7 +337,7 @@ def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
 
 
 def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
-    """Print what `origin_of` tells of a cell."""
+    """Print what `origin_of` returns for a cell."""
     cell = named.cell
     place = f"{named.target}: {cell.row}, {cell.column}"
     heading(f"{place} ({named.artifact.source}) at scale {origin['scale']}")
@@ -354,7 +360,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     if origin["trainings"]:
         _print_trainings(origin["trainings"], origin["origin"])
     if recipe := origin["recipe"]:
-        if not origin["trainings"]:  # which end with an empty line
+        if not origin["trainings"]:  # trainings already end with an empty line
             say("")
         now = " as it is planned now" if origin["origin"] == "published" else ""
         heading(f"Recipe {recipe['name']}{now}: {recipe['folder']}")
@@ -364,7 +370,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
 
 
 def _print_claim(claim: Mapping[str, Any], name: str) -> None:
-    """Print a claim, its verdict, what it asks of the difference, and what was found."""
+    """Print a claim, its verdict, the claimed difference, and what was found."""
     standing = standing_of(claim, claim["status"])
     tell(name, f"{claim['id']}, {standing}: {claim['statement']} ({claim['source']})")
     if claim["status"] != "not run":
@@ -374,7 +380,7 @@ def _print_claim(claim: Mapping[str, Any], name: str) -> None:
 
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
-    """A measured value with its spread, its interval and its verdict."""
+    """Write a measured value with its spread, its interval and its verdict."""
     parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
     if measured["ci_low"] is not None:
         parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
@@ -410,7 +416,7 @@ def _print_trainings(trainings: Sequence[Mapping[str, Any]], origin: str) -> Non
 
 
 def _print_records(records: Sequence[Mapping[str, Any]], missing: str, title: str) -> None:
-    """Print a line for each record: its seed, and what it says of how it was made."""
+    """Print a line for each record: its seed, and how it was made; `missing` if there is none."""
     say("")
     rows = []
     for own in records:
@@ -427,7 +433,7 @@ def _time(seconds: float | None) -> str | None:
 
 
 def tell(name: str, text: str) -> None:
-    """Print a name and a text beside it, broken between words at `WIDTH` columns."""
+    """Print a name and beside it a text, wrapped between words at `WIDTH` characters."""
     lines = textwrap.wrap(text, WIDTH - INDENT, break_long_words=False, break_on_hyphens=False)
     for number, line in enumerate(lines):
         say(f"{'' if number else name:<{INDENT}}{line}")

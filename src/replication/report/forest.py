@@ -1,4 +1,4 @@
-"""The forest plot: every empirical effect with its interval, beside the printed one."""
+"""The forest plot: every empirical effect with its interval, beside the printed effect."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ LOOKS = {
     "not tested": "#9A9A9A",
 }
 ROW = 0.085  # inches
-LINEAR = 1.0  # effects below so many points are drawn on a linear scale
-WIDE = 20.0  # points; an axis that reaches no further has ticks at 2 and 5, too
+LINEAR = 1.0  # points: smaller effects are drawn on a linear scale
+WIDE = 20.0  # points: an axis up to here has ticks at 2 and 5, too
 
 
 def forest(claims: pd.DataFrame) -> Figure:
-    """Draw the effects of judged claims (`replication.claims.judge`), a panel for each paper."""
+    """Draw the effects of judged claims (`replication.claims.judge`), with one panel per paper."""
     effects = effects_of(claims)
     papers = [*dict.fromkeys(effects["paper"])]
     if not papers:

@@ -1,7 +1,6 @@
-"""The numbers of a table or figure as they are written, made once for all that show them.
+"""The numbers of a table or figure as text, formatted in one place for all that show them.
 
-The files of Markdown, the report and ``vitrail show`` write a `Table` and format no
-number of their own.
+The Markdown files, the report and ``vitrail show`` write a `Table` and format no number themselves.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ NOTES = {
 }
 PRINTED = "Italic, under it: printed in the paper ({source})."
 UNPRINTED = "The paper prints none of these numbers ({source})."
-# What `comparison.judge` allows, by what is known of a cell.
+# The difference that `comparison.judge` allows, by what is known about a cell.
 ALLOWED = {
     "fact": "Allowed for a deterministic fact: rounding to the printed digits.",
     "seeds": (
@@ -67,7 +66,7 @@ ALLOWED = {
 
 @dataclass(frozen=True)
 class Number:
-    """A number's text: `value`, its `spread` ("" if none), and the `mark` of its verdict."""
+    """A number as text: `value`, its `spread` ("" if none), and the `mark` of its verdict."""
 
     value: str = ""
     spread: str = ""
@@ -75,7 +74,7 @@ class Number:
 
     @property
     def text(self) -> str:
-        """All of it, as plain text."""
+        """Return value, spread and mark as plain text."""
         return (f"{self.value} ± {self.spread}" if self.spread else self.value) + self.mark
 
 
@@ -83,8 +82,9 @@ class Number:
 class Entry:
     """A cell: what was measured, what the paper prints, the verdict, and the number's origin.
 
-    `facts` say by name what is known of the origin; `same_as` names an earlier cell that shows the
-    same number, if one does. Nothing else but `printed` is known of an artifact that is not built.
+    `facts` are what is known of the origin, by name. `same_as` is the place of an earlier cell that
+    shows the same number, "" if there is none. Of an artifact that is not built only `printed` is
+    known.
     """
 
     measured: Number = Number()
@@ -95,7 +95,7 @@ class Entry:
 
     @property
     def shown(self) -> Number:
-        """The measured number, or in its place the cell that shows the same one."""
+        """Return the measured number, or the place of the earlier cell that shows the same."""
         return (
             Number(f"= {self.same_as}", mark=self.measured.mark) if self.same_as else self.measured
         )
@@ -103,26 +103,26 @@ class Entry:
 
 @dataclass(frozen=True)
 class Row:
-    """A row with an entry for each column."""
+    """A row of a table, with an entry for each column."""
 
     label: str
     entries: tuple[Entry, ...]
 
     @property
     def prints(self) -> bool:
-        """Whether the paper prints anything in the row."""
+        """Tell whether the paper prints anything in the row."""
         return any(entry.printed.value for entry in self.entries)
 
     @property
     def left_out(self) -> bool:
-        """Whether the row is ours and none of it was run."""
+        """Tell whether the row is left out: the paper prints nothing in it and no cell was run."""
         values = {entry.measured.value for entry in self.entries}
         return not self.prints and NOT_RUN in values and values <= {"", NOT_RUN}
 
 
 @dataclass(frozen=True)
 class Table:
-    """An artifact's numbers as they are written, its columns' headings, and notes on both."""
+    """An artifact's numbers as text, with the columns' headings and notes on both."""
 
     artifact: Artifact
     headings: tuple[str, ...]
@@ -132,18 +132,18 @@ class Table:
 
     @property
     def shown_rows(self) -> tuple[Row, ...]:
-        """The rows that are written: all but those of ours that were not run, if others were."""
+        """Return the rows to write: those that are not left out, or all if each is left out."""
         return tuple(row for row in self.rows if not row.left_out) or self.rows
 
     def entry(self, row: str, column: str) -> Entry:
-        """The entry of a cell, by the full labels of its row and column."""
+        """Return the entry of a cell, by the full labels of its row and column."""
         labels = [column.full_label for column in self.artifact.columns]
         entries = next(shown.entries for shown in self.rows if shown.label == row)
         return entries[labels.index(column)]
 
 
 def table_of(artifact: Artifact, cells: pd.DataFrame) -> Table:
-    """Make the table of an artifact from its tidy cells, of which there may be none."""
+    """Make the table of an artifact from its tidy cells; `cells` may be empty."""
     declared = {(cell.row, cell.column): cell for cell in artifact.cells}
     found = {(cell["row"], cell["column"]): cell for cell in cells.to_dict("records")}
     copies = _timed_once(artifact, cells) | _copies(artifact)
@@ -169,7 +169,7 @@ def table_of(artifact: Artifact, cells: pd.DataFrame) -> Table:
 
 
 def format_answer(value: float, unit: str) -> str | None:
-    """Write 1 and 0 as "yes" and "no" under that unit; None for any other number or unit."""
+    """Return "yes" for 1 and "no" for 0 in the unit `YES_NO`; None for other numbers or units."""
     return {1.0: "yes", 0.0: "no"}.get(value) if unit == YES_NO else None
 
 
@@ -179,19 +179,23 @@ def format_interval(low: float, high: float) -> str:
 
 
 def spans(columns: Sequence[ShownColumn]) -> list[tuple[str, int]]:
-    """The groups that columns stand in, with the count of each; none where no column has one."""
+    """Return the groups of columns, each with its number of columns; [] if no column has one."""
     groups = itertools.groupby(column.group or "" for column in columns)
     counted = [(name, len(list(members))) for name, members in groups]
     return counted if any(name for name, _ in counted) else []
 
 
 def short_commit(commit: str) -> str:
-    """Eight digits of a commit's hash, "-dirty" kept."""
+    """Return eight digits of a commit's hash, with a "-dirty" at its end kept."""
     return re.sub(r"^([0-9a-f]{8})[0-9a-f]*", r"\1", commit)
 
 
 def entry_of(cell: Cell, found: Mapping[Hashable, Any] | None = None, same_as: str = "") -> Entry:
-    """Write a cell; `found` is its row of the tidy cells, `same_as` the cell that it copies."""
+    """Write a cell as an entry.
+
+    `found` is its row of the tidy cells, None if the artifact is not built. `same_as` is the place
+    of the earlier cell that it copies, "" if there is none.
+    """
     printed = _printed(cell.printed, cell) if cell.printed else Number()
     if found is None:
         return Entry(printed=printed)
@@ -205,7 +209,7 @@ def entry_of(cell: Cell, found: Mapping[Hashable, Any] | None = None, same_as: s
 
 
 def _measured(found: Mapping[Hashable, Any], cell: Cell, equal: str) -> Number:
-    """Write a tidy cell's number with the spread that it has, and before its mark `equal`."""
+    """Write a tidy cell's number with its spread and mark; `equal` is put before the mark."""
     value, std, decimals = found["measured"], found["std"], cell.digits
     if pd.isna(value):
         return Number(REFUSED if found["verdict"] == "refused" else NOT_RUN)
@@ -213,7 +217,7 @@ def _measured(found: Mapping[Hashable, Any], cell: Cell, equal: str) -> Number:
     if answer := format_answer(value, cell.unit):
         return Number(answer, mark=mark)
     if cell.unit == YES_NO:
-        decimals = None  # the share of the seeds that say yes, which no rounding makes all of them
+        decimals = None  # a share of seeds that say yes: rounding must not make it all or none
     if decimals is None:
         decimals = decimals_by(std)
     spread = "" if pd.isna(std) else format_number(std, decimals)
@@ -231,7 +235,7 @@ def _printed(printed: Printed, cell: Cell) -> Number:
 
 
 def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
-    """What a tidy cell was measured on, by name."""
+    """Return the known facts about a tidy cell's measurement, by name."""
     if pd.isna(found["measured"]):
         refused = found["verdict"] == "refused"
         return {"not defined, as": found["explained_by"]} if refused else {}
@@ -254,7 +258,7 @@ def _facts(found: Mapping[Hashable, Any]) -> dict[str, str]:
 
 
 def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
-    """The cells that show the same number as an earlier one, by place, with where that stands."""
+    """Return the cells that show the same number as an earlier cell, with that cell's place."""
     columns = {column.full_label: column for column in artifact.columns}
     first: dict[tuple[object, str], Cell] = {}
     copies = {}
@@ -270,9 +274,10 @@ def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
 
 
 def _timed_once(artifact: Artifact, cells: pd.DataFrame) -> dict[tuple[str, str], str]:
-    """The cells of rows whose times and memory are those of an earlier row, to the last bit.
+    """Return the cells of rows whose times and memory equal those of an earlier row exactly.
 
-    A measure that times equal models once gives their rows one number; two timings never agree.
+    Each has the label of that row. A measure that times equal models only once gives their rows the
+    same numbers; two timings never agree exactly.
     """
     numbers = {(cell.row, cell.column): cell for cell in artifact.cells if cell.of_hardware}
     rows: dict[str, dict[str, tuple[object, float]]] = {}
@@ -284,14 +289,14 @@ def _timed_once(artifact: Artifact, cells: pd.DataFrame) -> dict[tuple[str, str]
     return {
         (row, column): same
         for row, found in rows.items()
-        if len(found) > 1  # a memory alone may be that of two models
+        if len(found) > 1  # a single number, such as memory, may be equal by chance
         and (same := first.setdefault(frozenset(found.items()), row)) != row
         for column in found
     }
 
 
 def _heading(column: ShownColumn, cells: pd.DataFrame) -> str:
-    """A column's label, with its unit where the table has several and the label does not say it."""
+    """Return a column's label, with its unit if the table has several and the label lacks it."""
     units = cells.loc[cells["column"] == column.full_label, "unit"].unique()
     if cells["unit"].nunique() < 2 or len(units) != 1 or units[0] in ("", YES_NO):
         return column.label
@@ -299,14 +304,15 @@ def _heading(column: ShownColumn, cells: pd.DataFrame) -> str:
 
 
 def origin(artifact: Artifact, cells: pd.DataFrame) -> str:
-    """What was measured, and on what, in one line."""
+    """Return what was measured, and on what, in one line."""
     return " · ".join([*_quantity(cells), *measured_on(artifact, cells)])
 
 
 def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
-    """Models, data and seeds that the numbers come from; then scale, device and commit.
+    """Return two texts: models, data and seeds of the numbers; then scale, device and commit.
 
-    Numbers of no data and no hardware are the same at every scale, and say the commit alone.
+    For numbers without data and hardware, which are the same at every scale, the second text has
+    the commit alone. If nothing is measured, there is only one text.
     """
     run = cells[cells["n_seeds"] > 0]
     if run.empty:
@@ -329,7 +335,7 @@ def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
 
 
 def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
-    """Datasets of a text, each once; a stand-in with what the paper has, after `word`."""
+    """Return the datasets named in a text, each once; after `word` a stand-in has the original."""
     stand_ins = artifact.stand_ins
     return [
         f"{name} ({word} {stand_ins[name]})" if name in stand_ins else name
@@ -339,25 +345,25 @@ def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
 
 
 def _quantity(cells: pd.DataFrame) -> list[str]:
-    """The quantity with its unit, where all numbers are of one."""
+    """Return the quantity with its unit if all numbers have the same; otherwise []."""
     named = zip(cells["metric"], cells["unit"], strict=True)
     quantities = {f"{metric} ({unit})" if unit else metric for metric, unit in named}
     return list(quantities) if len(quantities) == 1 else []
 
 
 def _scale(cells: pd.DataFrame) -> str:
-    """The scale of tidy cells."""
+    """Return the scale of tidy cells."""
     return ", ".join(dict.fromkeys(cells["scale"]))
 
 
 def _named(name: str, column: pd.Series) -> str:
-    """``"device cpu"``, or nothing where no row says."""
+    """Return a name with the values of a column, as "device cpu"; "" if it has none."""
     values = ", ".join(filter(None, column.dropna().unique()))
     return values and f"{name} {values}"
 
 
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
-    """The notes that this table needs, in the order of `NOTES`, then the artifact's own."""
+    """Return the notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     copied = _copies(artifact) or _timed_once(artifact, cells)
     needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
     needed |= {"one_training" for cell in artifact.cells if cell.one_training}
@@ -370,7 +376,7 @@ def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
 
 
 def _refusals(cells: pd.DataFrame) -> list[str]:
-    """Why cells have no number, each sentence once, with the cells that it is said of."""
+    """Return the reasons why cells are not defined, each once, with the cells that it concerns."""
     said: dict[str, dict[str, list[str]]] = {}
     for cell in cells[cells["verdict"] == "refused"].to_dict("records"):
         rows = said.setdefault(cell["explained_by"], {})
@@ -383,7 +389,7 @@ def _refusals(cells: pd.DataFrame) -> list[str]:
 
 
 def _allowed(artifact: Artifact, cells: pd.DataFrame) -> str:
-    """Say how far numbers may differ, for each kind of cell that this table judges."""
+    """Return how far numbers may differ, for each kind of cell that this table judges."""
     facts = {(cell.row, cell.column) for cell in artifact.cells if cell.exact}
     found = set()
     for cell in cells[cells["verdict"].isin(["within", "outside"])].to_dict("records"):

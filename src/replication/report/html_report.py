@@ -1,8 +1,8 @@
-"""The report of a scale as files: ``report.html``, which needs no network, and those beside it.
+"""The report of a scale as files: ``report.html``, which needs no network, and the others.
 
-The page shows what `replication.report.results` gathered. Its template, style and script lie in
-``web/`` beside this file. All three, and the pictures as data URIs, are written into one file, so
-that it can be sent.
+The page shows what `replication.report.results` collected. Its template, style and script lie in
+``web/`` beside this file. They, and the pictures as data URIs, are all written into the one HTML
+file, so that it can be sent alone.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ KINDS_TOLD = {
     "timing": ("Timings", "On the machine that is named below, not the paper's."),
     "control": ("Controls", "Checks of our own, which must come out if the measures are sound."),
 }
-FOLDED = 26  # rows: a longer table is folded
-SHOWN = 4  # claims beside an artifact; the others are folded
+FOLDED = 26  # rows; a longer table is collapsed at first
+SHOWN = 4  # claims shown beside an artifact; the others are collapsed at first
 
 
 @dataclass(frozen=True)
@@ -72,11 +72,11 @@ class Finding:
 
 
 def write_report(node: ReportNode, said: Report) -> None:
-    """Write a report, which says `said` of the papers, from the records of all artifacts.
+    """Write a report from the records of all artifacts; `said` is what it shows besides them.
 
     Raises:
-        VitrailError: the record of an artifact is missing, or the report was planned when claims
-            or findings said something else.
+        VitrailError: the record of an artifact is missing, or claims or findings have changed since
+            the report was planned.
     """
     if said.digest != node.report:
         raise VitrailError(
@@ -91,7 +91,7 @@ def write_report(node: ReportNode, said: Report) -> None:
 
 
 def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
-    """Write the files of a report but for the page of HTML; return the paths of all."""
+    """Write the files of a report except the HTML page; return the paths of all of them."""
     files = report_files(record)
     page, _, claims, models, effects, _ = files
     save(forest(results.claims), effects.with_suffix(""))
@@ -102,7 +102,7 @@ def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
 
 
 def page_templates() -> Environment:
-    """The templates of pages, to which what is not marked as HTML is text."""
+    """Return the environment of the pages' templates, which escapes all but marked HTML."""
     environment = Environment(
         loader=FileSystemLoader(WEB),
         autoescape=True,
@@ -177,20 +177,20 @@ def as_html(results: Results) -> str:
 
 
 def heading(artifact: Artifact) -> str:
-    """What an artifact is called: "Table 2: ..." for `table2`, its title alone if it is ours."""
+    """Return an artifact's heading: "Table 2: ..." for `table2`; the title alone if it is ours."""
     found = re.fullmatch(r"(table|fig)([A-Z]?\d+[a-z]?|[A-Z])", artifact.name)
     kind = {"table": "Table", "fig": "Figure"}[found[1]] if found else ""
     return f"{kind} {found[2]}: {artifact.title}" if found else artifact.title
 
 
 def _of_paper(paper: PaperResults) -> list[dict[str, Any]]:
-    """The claims of a paper, each with its name; what contradicts the paper first."""
+    """Return the claims of a paper, each with the paper's name; contrary ones come first."""
     claims = [{**claim, "paper": paper.about.name} for claim in paper.claims]
     return sorted(claims, key=lambda claim: claim["status"] != "contrary")
 
 
 def _by_artifact(paper: PaperResults) -> dict[str, list[dict[str, Any]]]:
-    """The claims of a paper by artifact; under "elsewhere" those on what is not made here."""
+    """Return a paper's claims by artifact; "elsewhere" has those on artifacts not made here."""
     found: dict[str, list[dict[str, Any]]] = {each.about.name: [] for each in paper.artifacts}
     found["elsewhere"] = []
     for claim in _of_paper(paper):
@@ -199,18 +199,18 @@ def _by_artifact(paper: PaperResults) -> dict[str, list[dict[str, Any]]]:
 
 
 def _prints(paper: PaperResults) -> bool:
-    """Whether the paper prints a number: what is ours alone has none."""
+    """Tell whether the paper prints a number; a folder of our own artifacts prints none."""
     return any(row.prints for artifact in paper.artifacts for row in artifact.table.rows)
 
 
 def _first_headline(paper: PaperResults) -> Mapping[str, Any] | None:
-    """The first statement of the paper's abstract that was measured."""
+    """Return the first statement of the paper's abstract that was measured, None for none."""
     stated = (claim for claim in paper.claims if claim["headline"])
     return next((claim for claim in stated if claim["status"] != "not run"), None)
 
 
 def _findings(text: str, papers: Iterable[str]) -> dict[str, list[Finding]]:
-    """The entries of FINDINGS.md by paper: those of the section that begins with its name."""
+    """Return the entries of FINDINGS.md by paper: those of the section that its name begins."""
     found = {}
     for paper in papers:
         section = re.search(rf"^## {paper}: .*?$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
@@ -223,7 +223,7 @@ def _findings(text: str, papers: Iterable[str]) -> dict[str, list[Finding]]:
 
 
 def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
-    """What the page tells of a number that is clicked, by table, in the order of its cells."""
+    """Return what the page shows on a click on a number, by table, in the order of cells."""
     return {
         artifact.about.target: [
             _told(entry, artifact.about, row.label, column)
@@ -238,7 +238,7 @@ def _numbers_of(papers: Iterable[PaperResults]) -> dict[str, list[list[Any]]]:
 
 
 def _told(entry: Entry, artifact: Artifact, row: str, column: Any) -> list[Any]:
-    """Labels, both numbers, the verdict and the origin of a cell."""
+    """Return labels, both numbers, the verdict and the origin of a cell."""
     facts = dict(entry.facts)
     if "dataset" in facts:
         facts["dataset"] = ", ".join(datasets_read(facts["dataset"], artifact, "in place of"))
@@ -247,22 +247,25 @@ def _told(entry: Entry, artifact: Artifact, row: str, column: Any) -> list[Any]:
 
 
 def _inlined(picture: Path) -> str:
-    """A picture in SVG as a data URI."""
+    """Return a picture in SVG as a data URI."""
     return f"data:image/svg+xml;base64,{base64.b64encode(picture.read_bytes()).decode()}"
 
 
 def _size(picture: Path) -> Markup:
-    """The attributes of a picture in SVG that keep its place free until it is drawn."""
+    """Return the HTML width and height of a picture in SVG, in pixels.
+
+    With them, the browser reserves the picture's place before it is drawn.
+    """
     text = picture.read_text(encoding="utf-8")
     points = re.findall(r'\b(?:width|height)="([\d.]+)pt"', text)[:2]
     return Markup('width="{:.0f}" height="{:.0f}"').format(*(float(n) * 4 / 3 for n in points))
 
 
 def _rendered(text: str) -> str:
-    """Markdown as HTML, without its comments, which say where a quoted number comes from.
+    """Return Markdown as HTML, without its comments, which tell where quoted numbers come from.
 
-    Its links lead to files of the checkout, which a page that is sent does not have: they go. A
-    picture from elsewhere is a link, as the page needs no network.
+    Links to files of the checkout become plain text, since a page that is sent does not have them.
+    An external picture becomes a link, since the page needs no network.
     """
     told = re.sub(r"<!--.*?-->", "", text, flags=re.DOTALL)
     told = re.sub(r"\[([^\]]*)\]\((?!https?:)[^)]*\)", r"\1", told)

@@ -1,7 +1,8 @@
-"""Results as the commands read them: the ledger of a scale, its claims, and what is published.
+"""Results for the commands: the ledger of a scale, its claims, and the published results.
 
 The published folder has the rendered files and, for each paper, ``nodes.jsonl.gz``: the records
-that these files rest on. So every published table can be rendered again where nothing was trained.
+from which these files were rendered. So every published table can be rendered again on a machine
+where nothing was trained.
 """
 
 from __future__ import annotations
@@ -29,11 +30,11 @@ from vitrail.errors import VitrailError
 from vitrail.provenance import uncommitted
 
 RECORDS = "nodes.jsonl.gz"
-LOGS = "training_logs.csv"  # the file of a paper's published training logs
+LOGS = "training_logs.csv"  # the published training logs of a paper
 
 
 def ledger_of(catalog: Catalog) -> Ledger:
-    """The records of a scale beside its plan."""
+    """Return the ledger of a scale: its finished records and the nodes that are planned."""
 
     def planned(output: Path) -> AnyNode | None:
         return catalog.node(output) if output in catalog.records else None
@@ -42,9 +43,9 @@ def ledger_of(catalog: Catalog) -> Ledger:
 
 
 def published_folder(catalog: Catalog) -> Path:
-    """Where the committed results of the catalogue's scale lie.
+    """Return the folder of the committed results of the catalogue's scale.
 
-    The former folder, which a publication killed between its two renames leaves, is put back.
+    If a publication was killed between its two renames, the former folder is first put back.
     """
     folder = catalog.root / "results" / "published" / catalog.scale.name
     left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
@@ -62,9 +63,9 @@ def published_papers(catalog: Catalog) -> list[str]:
 def claims_of(
     catalog: Catalog, folder: Path, record: Callable[[Path], Record | None] = read_record
 ) -> pd.DataFrame:
-    """Every paper's claims, judged on the results of one folder; their ids begin with the paper.
+    """Return all papers' claims, judged on the results of one folder; ids begin with the paper.
 
-    `record` is as of `claims_of_paper`.
+    `record` is as in `claims_of_paper`.
     """
     judged = []
     for paper in catalog.papers.values():
@@ -79,7 +80,10 @@ def claims_of_paper(
     folder: Path,
     record: Callable[[Path], Record | None] = read_record,
 ) -> pd.DataFrame:
-    """A paper's claims, judged on the results of one folder; `record` reads one that is made."""
+    """Return a paper's claims, judged on the results of one folder.
+
+    `record` reads the record at a path and returns None if there is none.
+    """
     tables = {name: cells_of(artifact, folder) for name, artifact in paper.artifacts.items()}
     started = {}
     if (times := paper.registered) is not None:
@@ -89,7 +93,7 @@ def claims_of_paper(
 
 
 def altered_files(node: RenderingNode) -> list[Path]:
-    """The rendered files of an artifact that its measurements, rendered again, do not give."""
+    """Return the rendered files that differ from what the artifact's measurements give now."""
     with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
         again = render(node.artifact, Path(temporary), read_measured(node.artifact))
         pairs = zip(node.files, again, strict=True)
@@ -97,7 +101,10 @@ def altered_files(node: RenderingNode) -> list[Path]:
 
 
 def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
-    """What is wrong with a rendering: with a record that it rests on, or else with its files."""
+    """Return the first fault of a rendering: of a record that it depends on, else of its files.
+
+    None if there is no fault.
+    """
     fault = ledger.fault(node.output)
     if fault is None and (altered := altered_files(node)):
         fault = Fault(f"{altered[0]} is not what its measurements give", node.output)
@@ -105,9 +112,9 @@ def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
 
 
 def older_runs(runs: Iterable[Run]) -> list[str]:
-    """The runs that other code has trained than is here: no training is repeated for that.
+    """Return the runs that were trained by other code than there is now; they are not repeated.
 
-    Those of one recipe are named once, by their folder below the runs' root.
+    Runs of one recipe are named once, by their folder below the folder of runs.
     """
     found = []
     for first, *others in by_recipe(runs):
@@ -118,10 +125,10 @@ def older_runs(runs: Iterable[Run]) -> list[str]:
 
 
 def read_published(folder: Path) -> dict[Path, Record]:
-    """Read the published records, by the paths that they had.
+    """Read the published records, by the paths that they had when they were published.
 
     Raises:
-        VitrailError: one is missing, damaged or was changed by hand.
+        VitrailError: a record is damaged or was changed by hand.
     """
     records = {}
     for path in sorted(folder.glob(f"*/{RECORDS}")):
@@ -143,27 +150,27 @@ def read_published(folder: Path) -> dict[Path, Record]:
 
 
 def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact:
-    """An artifact as it is published, or else as it is planned now."""
+    """Return an artifact as it is published, or as `planned` if it is not."""
     nodes = (record.node for record in records)
     made = (node.artifact for node in nodes if isinstance(node, RenderingNode))
     return next((artifact for artifact in made if artifact.target == planned.target), planned)
 
 
 def as_lines(records: Iterable[Record]) -> bytes:
-    """Write records as `read_published` reads them: a line of JSON each, compressed by gzip."""
+    """Return records in the format of `read_published`: one line of JSON each, gzip-compressed."""
     lines = (json.dumps(record.content, separators=(",", ":")) for record in records)
     return gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0)
 
 
 def changed_since_commit(folder: Path) -> Iterator[str]:
-    """The published files that are not as the last commit has them, where git can tell."""
+    """Yield a sentence for each published file that git sees differ from the last commit."""
     aside = shlex.join(["git", "stash", "push", "--include-untracked", "--", str(folder)])
     for name in uncommitted(folder):
         yield f"{name} is not as it was committed; commit it, or set it aside with {aside}"
 
 
 def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:
-    """The published files that the published records, rendered again, do not give."""
+    """Yield a sentence for each published file that its records, rendered again, do not give."""
     known = set()
     for name, content in _given_by(records):
         path = folder / name
@@ -178,7 +185,7 @@ def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterat
 
 
 def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
-    """The files that records give: rendered tables and figures."""
+    """Yield name and content of the tables and figures that records, rendered again, give."""
     for record in records.values():
         node = record.node
         if not isinstance(node, RenderingNode):

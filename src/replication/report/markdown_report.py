@@ -57,7 +57,7 @@ def as_markdown(results: Results) -> str:
 
 
 def _overview(results: Results) -> str:
-    """Claims by kind and status, then cells by verdict, a line for each paper."""
+    """Return two tables by paper: claims by kind and status, and cells by verdict."""
     kinds = [kind for kind in KINDS if any(paper.statuses[kind] for paper in results.papers)]
     claims = [
         [f"[{paper.about.name}](#{paper.about.name})", kind]
@@ -79,14 +79,14 @@ def _overview(results: Results) -> str:
 
 
 def controls_of(results: Results) -> str:
-    """What became of the controls, in a sentence."""
+    """Return how many controls came out as expected, in a sentence."""
     counted = count_papers(results.papers)["control"]
     total, held = sum(counted.values()) - counted["not run"], counted["held"]
     return f"Controls: {held} of {total} as expected."
 
 
 def _headlines(results: Results) -> str:
-    """What the abstracts state, and what became of it."""
+    """Return the table of the abstracts' statements with their results."""
     rows = [
         [paper.about.name, *_headline(claim)]
         for paper in results.papers
@@ -98,7 +98,7 @@ def _headlines(results: Results) -> str:
 
 
 def _headline(claim: Mapping[str, Any]) -> list[str]:
-    """The cells of a statement of an abstract."""
+    """Return the table cells of an abstract's statement."""
     return [
         markdown_escape(f"{claim['statement']} ({claim['source']})"),
         claim["kind"],
@@ -108,7 +108,7 @@ def _headline(claim: Mapping[str, Any]) -> list[str]:
 
 
 def effect_of(claim: Mapping[str, Any]) -> list[str]:
-    """A claim's effect with its interval, the printed effect, and the seeds, as text."""
+    """Return as text a claim's effect with its interval, the printed effect, and the seeds."""
     if claim["status"] == "not run":
         return ["", "", ""]
     unit = unit_of_difference(claim["unit"])
@@ -122,9 +122,9 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
 
 
 def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
-    """A claim's `verdict` as text, with what it was judged on, the claim's kind and registration.
+    """Return a claim's `verdict` with its kind, its registration, and whether a stand-in was used.
 
-    Where the claim was not run, the text says only this.
+    If the claim was not run, return only "not run".
     """
     if claim["status"] == "not run":
         return claim["status"]
@@ -134,12 +134,12 @@ def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
 
 
 def signed(value: float, decimals: int | None = None) -> str:
-    """A number with its sign, also where it is positive."""
+    """Return a number with its sign, also if it is positive."""
     return ("+" if value >= 0 else "") + format_number(value, decimals)
 
 
 def _claims_table(paper: PaperResults) -> str:
-    """What the paper states, and whether our numbers bear it out."""
+    """Return the table of a paper's claims: status, statement, and what was measured."""
     rows = []
     for claim in paper.claims:
         standing = standing_of(claim, f"**{claim['status']}**")
@@ -149,7 +149,7 @@ def _claims_table(paper: PaperResults) -> str:
 
 
 def _entry(artifact: ArtifactResults) -> str:
-    """One artifact: caption, links, verdicts, command, and the picture of a figure."""
+    """Return an artifact's section: caption, links, verdicts, command, and a figure's picture."""
     about = artifact.about
     parts = [
         f"### {about.name}: {markdown_escape(about.title)}",

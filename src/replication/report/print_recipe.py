@@ -1,4 +1,4 @@
-"""A recipe as `vitrail show --recipe` prints it: as it resolves, and which line sets each value."""
+"""Print a recipe at a scale, for `vitrail show --recipe`, with the line that sets each value."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from replication.plan.catalog import Catalog
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError, did_you_mean
 
-DEFAULT = "default"  # the place of a value that nobody wrote
-NAMED = 3  # recipes that are named of those that a line sets, too
+DEFAULT = "default"  # the place of a value that no file sets
+NAMED = 3  # number of further recipes of a line that are listed by name
 
 
 def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> None:
-    """Print a recipe of the target's papers, or of any, named [PAPER/]RECIPE or by its folder.
+    """Print a recipe, given as [PAPER/]RECIPE or by the folder of its runs.
 
-    With `why`, the line that sets it stands beside each value, and below, for each of these lines,
-    which other recipes it sets.
+    It is looked up among the papers of `target`; without a target, among all papers. With `why`,
+    each value is followed by the file and line that set it, and each of these lines is listed below
+    with the other recipes in which it sets a value.
 
     Raises:
         VitrailError: there is no such recipe, or several papers have one.
@@ -36,7 +37,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
         for name in catalog.paper(of_paper).recipes
         if not paper or of_paper == paper
     }
-    # Recipes that share a run are found by their own names, and by the one of its folder.
+    # Recipes that share a run are found by their own names and by the name of the run's folder.
     found = {
         other: (called if recipe == called else run.name, run)
         for (other, called), run in known.items()
@@ -65,7 +66,7 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
 
 
 def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
-    """Which recipes each line of the configuration sets a value of; other papers' as PAPER/NAME."""
+    """Return the recipes in which each line of a file sets a value; other papers' as PAPER/NAME."""
     found: dict[str, list[str]] = {}
     for other in sorted(catalog.papers, key=lambda name: (name != paper, name)):
         for name in catalog.paper(other).recipes:
@@ -80,9 +81,10 @@ def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
 def places(
     values: Mapping[str, Any], written: Mapping[str, Any], above: tuple[str, ...] = ()
 ) -> Iterator[tuple[tuple[str, ...], Any, str]]:
-    """Yield each value of a recipe with its keys, and the file and line where it was `written`.
+    """Yield each value of a recipe with its keys, and the file and line that set it.
 
-    The place of a value that nobody wrote is `DEFAULT`.
+    `written` are the values with their places; `above` are the keys above them. The place of a
+    value that no file sets is `DEFAULT`.
     """
     for key, value in values.items():
         if isinstance(value, dict) and value:
@@ -92,13 +94,13 @@ def places(
 
 
 def line_of_yaml(key: str, value: Any) -> str:
-    """Write a key and its value on one line of YAML."""
+    """Return a key and its value as one line of YAML."""
     line = as_yaml({key: value}, default_flow_style=True, width=math.inf)
     return line.strip()[1:-1]
 
 
 def _explained(values: Mapping[str, Any], written: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the lines of a recipe in YAML, and where each value was written."""
+    """Yield each line of a recipe in YAML with the place that set it; "" for a heading."""
     above: tuple[str, ...] = ()
     for keys, value, place in places(values, written):
         for depth, key in enumerate(keys[:-1]):

@@ -1,4 +1,4 @@
-"""The cells of an artifact as `vitrail show` prints them: measured beside printed."""
+"""Print the cells of an artifact, for `vitrail show`: measured beside printed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from vitrail.commands import heading, say, table
 
 
 def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
-    """Print a line for each cell, a table for each group of columns.
+    """Print a line for each cell, in one table for each group of columns.
 
-    Where the artifact is not made here, its numbers are the published ones, if there are any. With
-    `long` each cell has two lines instead: its numbers, and where they come from.
+    If the artifact is not made here, its numbers are the published ones, if there are any. With
+    `long`, each cell has two lines instead: its numbers, and their origin.
     """
     target = artifact.target
     heading(f"{target}: {artifact.title} ({artifact.source})")
@@ -74,7 +74,7 @@ def print_runs(runs: Iterable[Run]) -> None:
 
 
 def record(artifact: Artifact, catalog: Catalog) -> dict[str, Any]:
-    """What is printed of an artifact, as numbers."""
+    """Return what is printed of an artifact as plain data."""
     cells = cells_of(artifact, catalog.results).to_dict("records")
     found = {(cell["row"], cell["column"]): cell for cell in cells}
     return {
@@ -120,19 +120,19 @@ def _print_in_full(cell: Cell, entry: Entry, source: str, catalog: Catalog) -> N
 
 
 def _verdict(entry: Entry) -> str:
-    """The verdict in words; "" for a cell without numbers."""
+    """Return the verdict in words; "" for a cell without numbers."""
     words: Mapping[str, str] = {str(verdict): text for verdict, text in VERDICTS.items()}
     return words.get(entry.verdict, "")
 
 
 def _subject(measurement: Measurement) -> str:
-    """The folder of the run that is measured; in brackets where it need not be trained."""
+    """Return the folder of the measured run, in brackets if it need not be trained; else ""."""
     if measurement.run:
         return measurement.run.home.name
     return f"({measurement.described.home.name})" if measurement.described else ""
 
 
 def with_unit(printed: str, cell: Cell) -> str:
-    """The text of a printed number with its unit; a word, an answer and nothing have none."""
+    """Return the text of a printed number with its unit; words and answers get no unit."""
     number = cell.printed is not None and not isinstance(cell.printed.value, str)
     return f"{printed} {cell.unit}".rstrip() if number and cell.unit != YES_NO else printed

@@ -1,7 +1,7 @@
-"""What is on disk of runs and artifacts, and of the datasets and published weights that they need.
+"""What exists on disk: runs, artifacts, and the datasets and published weights they need.
 
-Of what is made, only existence is checked; whether a file is out of date, ``snakemake -n`` says.
-Datasets are bundled with a dependency, downloaded by the graph, or placed by hand.
+For what is made here, only existence is checked; ``snakemake -n`` tells whether a file is out of
+date. Datasets are bundled with a dependency, downloaded by the graph, or placed by hand.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ STATES: tuple[State, ...] = get_args(State)
 
 
 def _last_checkpoint(run: Run) -> int | None:
-    """The step of the newest checkpoint of a run, None where there is none."""
+    """Return the step of the newest checkpoint of a run; None if there is none."""
     files = (run.folder / "checkpoints").glob("step-" + 8 * "[0-9]" + ".pt")
     return max((int(file.stem.removeprefix("step-")) for file in files), default=None)
 
 
 def state_of(run: Run) -> State:
-    """Whether a run is trained, can go on from a checkpoint, or has nothing yet."""
+    """Return the state of a run by its files: its weights, or else its checkpoints."""
     if run.weights.is_file():
         return "done"
     return "missing" if _last_checkpoint(run) is None else "resumable"
 
 
 def share_left(run: Run) -> float:
-    """The share of a run's training that is still to do, from 0 to 1."""
+    """Return the share of a run's training that is still to do, from 0 to 1."""
     if run.weights.is_file():
         return 0.0
     total = run.recipe.steps(run.dataset.train_images)
@@ -45,26 +45,29 @@ def share_left(run: Run) -> float:
 
 
 def training_state(run: Run) -> State:
-    """The state of a run's training, which is done when its record is there, too."""
+    """Return the state of a run's training, which is done only if its record exists, too."""
     state = state_of(run)
     return "resumable" if state == "done" and not run.record.is_file() else state
 
 
 def count_states(states: Iterable[State]) -> dict[State, int]:
-    """Count states, in the order of `STATES`."""
+    """Return how often each state occurs, in the order of `STATES`."""
     counted = Counter(states)
     return {state: counted[state] for state in STATES}
 
 
 def is_rendered(artifact: Artifact, catalog: Catalog) -> bool:
-    """Whether every file of an artifact is there, and the record of its rendering."""
+    """Tell whether all files of an artifact, and the record of its rendering, exist."""
     made = (catalog.rendering(artifact), *catalog.files(artifact))
     return all(file.is_file() for file in made)
 
 
 @dataclass(frozen=True)
 class DatasetNeed:
-    """A dataset, the targets that need it, and what is wrong with it."""
+    """A dataset that targets need; `users` are these targets.
+
+    `fault` is why the dataset cannot be used; None if it is complete.
+    """
 
     info: DatasetInfo
     users: tuple[str, ...]
@@ -72,29 +75,32 @@ class DatasetNeed:
 
     @property
     def state(self) -> Literal["present", "to download", "missing"]:
-        """Whether the graph finds it, fetches it, or waits for a person."""
+        """Return whether the dataset is present, will be downloaded, or must be placed by hand."""
         if self.fault is None:
             return "present"
         return "missing" if self.info.source == "manual" else "to download"
 
     @property
     def download_bytes(self) -> int:
-        """What is still to be downloaded."""
+        """Return the bytes that are still to be downloaded."""
         return sum(file.size for file in self.info.files) if self.state == "to download" else 0
 
 
 @dataclass(frozen=True)
 class WeightsNeed:
-    """Published weights that trainings start from, and the file that holds them here."""
+    """Published weights from which trainings start, with the file for them on this machine.
+
+    `users` are the targets that need them.
+    """
 
     model: str
     path: Path
     users: tuple[str, ...]
-    entry: PublishedWeights | None  # the registry's, None where it has none
+    entry: PublishedWeights | None  # their entry in the registry; None if there is none
 
     @property
     def state(self) -> str:
-        """Whether they are here or the graph fetches them, and how far they can be checked."""
+        """Return whether they are present or to be downloaded, and if their digest is unknown."""
         if self.entry is None:
             return f"missing in {REGISTRY}"
         place = "present" if self.path.is_file() else "to download"
@@ -104,9 +110,9 @@ class WeightsNeed:
 def datasets_needed(
     artifacts: Iterable[Artifact], catalog: Catalog, counts: bool = False
 ) -> list[DatasetNeed]:
-    """The datasets that runs and measurements of some artifacts read.
+    """Return the datasets that the runs and measurements of artifacts read.
 
-    With `counts`, a dataset that is there must also have all its images.
+    With `counts`, a dataset that is present must also have all its images.
     """
     names: list[tuple[str, Artifact]] = []
     for artifact in artifacts:
@@ -125,7 +131,7 @@ def datasets_needed(
 
 
 def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[WeightsNeed]:
-    """The published weights that runs of some artifacts start from."""
+    """Return the published weights from which the runs of artifacts start."""
     users = _users(
         (run.recipe.model.published, artifact)
         for artifact in artifacts
@@ -140,7 +146,7 @@ def weights_needed(artifacts: Iterable[Artifact], catalog: Catalog) -> list[Weig
 
 
 def _users(needs: Iterable[tuple[str | None, Artifact]]) -> list[tuple[str, tuple[str, ...]]]:
-    """Each name that artifacts need, in order, with their targets."""
+    """Return each needed name, sorted, with the targets of the artifacts that need it."""
     users: dict[str, dict[str, None]] = {}
     for name, artifact in needs:
         if name:

@@ -1,4 +1,4 @@
-"""The results of a scale, gathered in one pass for its report."""
+"""Collect the results of a scale, in one pass, for its report."""
 
 from __future__ import annotations
 
@@ -30,9 +30,10 @@ MODELS = [
 
 @dataclass
 class Cost:
-    """What runs and measurements took, in seconds of one device by its name.
+    """The time of runs and measurements, in device seconds by the device's name.
 
-    `counted` are runs and measurements, `silent` those of them that do not say their time.
+    `counted` is the number of runs and measurements, and `silent` the number of those whose records
+    have no time.
     """
 
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
@@ -42,9 +43,9 @@ class Cost:
 
 @dataclass(frozen=True)
 class ArtifactResults:
-    """A table or figure, its numbers, how many cells have each verdict, and its files by suffix.
+    """A table or figure with its numbers, its count of cells by verdict, and its files by suffix.
 
-    One that is not built has no file.
+    `files` is empty if it is not built.
     """
 
     about: Artifact
@@ -54,15 +55,15 @@ class ArtifactResults:
 
     @property
     def picture(self) -> Path | None:
-        """The drawing of a figure that is built."""
+        """Return the drawing of a figure; None for a table, or if it is not built."""
         return self.files.get(".svg")
 
 
 @dataclass(frozen=True)
 class PaperResults:
-    """A paper with its artifacts and its judged claims, and how many of a kind have each status.
+    """A paper with its artifacts and its judged claims.
 
-    `statuses` is what `count_evidence` gives.
+    `statuses` counts the claims by kind and status, as `count_evidence` does.
     """
 
     about: ReportedPaper
@@ -72,13 +73,13 @@ class PaperResults:
 
     @property
     def verdicts(self) -> Counter[str]:
-        """How many of its cells have each verdict."""
+        """Return the number of its cells by verdict."""
         return sum((artifact.verdicts for artifact in self.artifacts), Counter())
 
 
 @dataclass(frozen=True)
 class Results:
-    """All that the report of a scale says; `circumstances` are devices, datasets and so on."""
+    """All that the report of a scale shows; `circumstances` are devices, datasets and so on."""
 
     report: Report
     papers: Sequence[PaperResults]
@@ -87,7 +88,7 @@ class Results:
 
     @property
     def claims(self) -> pd.DataFrame:
-        """The judged claims of all papers, with the paper's name in a column before them."""
+        """Return the judged claims of all papers, with the paper's name as first column."""
         rows = [
             {"paper": paper.about.name, **claim} for paper in self.papers for claim in paper.claims
         ]
@@ -95,9 +96,9 @@ class Results:
 
     @property
     def models(self) -> pd.DataFrame:
-        """What the searches on held-out images found of the models of recipes, percent.
+        """Return the results of the searches on held-out images, in percent, by recipe.
 
-        Without a row a recipe was not searched; a paper without searches has none.
+        A recipe that no search covers has no row; a paper without searches has none at all.
         """
         rows = [
             {
@@ -123,10 +124,11 @@ def results_of(
 ) -> Results:
     """Read the results of artifacts from a results folder.
 
-    `record` gives the records that tell what the artifacts cost, by their paths.
+    `record` returns the record at a path, None if there is none; records give the cost and the
+    start of trainings.
 
     Raises:
-        VitrailError: a file of results or the record of a training or a measurement is damaged.
+        VitrailError: a file of results, or the record of a training or a measurement, is damaged.
     """
     known: dict[str, dict[str, Artifact]] = {paper.name: {} for paper in report.papers}
     for artifact in artifacts:
@@ -150,13 +152,13 @@ def results_of(
 
 
 def cells_of(artifact: Artifact, folder: Path) -> pd.DataFrame:
-    """The tidy cells of an artifact in a results folder; none where it is not built."""
+    """Return the tidy cells of an artifact in a results folder; empty if it is not built."""
     path = folder / artifact.paper / f"{artifact.name}.csv"
     return read_cells(path) if path.is_file() else pd.DataFrame(columns=COLUMNS)
 
 
 def count_evidence(claims: pd.DataFrame) -> dict[str, Counter[str]]:
-    """Count the claims of each kind by status, those on the same numbers once, by the worst one."""
+    """Count the claims of each kind by status; of claims on the same numbers, only the worst."""
     return {kind: _count(claims[claims["kind"] == kind]) for kind in KINDS}
 
 
@@ -171,13 +173,13 @@ def _count(claims: pd.DataFrame) -> Counter[str]:
 
 
 def count_papers(papers: Iterable[PaperResults]) -> dict[str, Counter[str]]:
-    """Add up what `count_evidence` counted of several papers."""
+    """Add up the counts of `count_evidence` over several papers."""
     papers = [*papers]
     return {kind: sum((paper.statuses[kind] for paper in papers), Counter()) for kind in KINDS}
 
 
 def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
-    """What `count_evidence` counted, in words: the empirical effects first."""
+    """Return the counts of `count_evidence` in words; "none" if there are no claims."""
     of_kinds = (
         f"{kind} {', '.join(f'{number} {status}' for status, number in statuses.items())}"
         for kind, statuses in counts.items()
@@ -187,7 +189,7 @@ def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
 
 
 def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:
-    """Add up the device time that finished trainings and measurements give in their records.
+    """Add up the device time in the records of finished trainings and measurements.
 
     Raises:
         VitrailError: a record is damaged.
@@ -206,7 +208,7 @@ def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> C
 
 
 def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
-    """When the first seed of each recipe began to be trained, by the recipe's hash; "" if unknown.
+    """Return the start of each recipe's first training, by the recipe's hash; "" if unknown.
 
     Raises:
         VitrailError: a record is damaged.
@@ -227,7 +229,7 @@ def _artifact(artifact: Artifact, cells: pd.DataFrame, folder: Path) -> Artifact
 
 
 def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:
-    """Devices, datasets, commits, seeds and compute, by what they are."""
+    """Return devices, datasets, commits, seeds and compute as texts, each by its name."""
     if not tables:
         return {}
     run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])

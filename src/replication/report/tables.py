@@ -1,8 +1,9 @@
-"""Artifacts as people read them: a table in Markdown, and the files of table or figure.
+"""Render artifacts: a table in Markdown, and the files of a table or figure.
 
-A table has the paper's rows and columns. Each row is two lines: what was measured here, mean ±
-standard deviation over seeds, and under it, in italics and called "paper", what the paper prints.
-So fifteen columns stay readable; a wider table is broken into panels between groups of columns.
+A table has the paper's rows and columns. Each row takes two lines: what was measured here, as mean
+± standard deviation over seeds, and below it, in italics and labelled "paper", what the paper
+prints. So up to fifteen columns stay readable; a wider table is split into panels between groups of
+columns.
 """
 
 from __future__ import annotations
@@ -26,13 +27,14 @@ if TYPE_CHECKING:
     from replication.config.paper import ShownColumn
     from replication.records.specs import Artifact
 
-PANEL_WIDTH = 120  # characters: a text column of a printed page, or of a code host
+PANEL_WIDTH = 120  # characters: about the text width of a printed page or a code host
 
 
 def panels(columns: Sequence[ShownColumn], widths: Sequence[int], room: int) -> list[list[int]]:
-    """Break columns into panels of at most `room` characters, by index.
+    """Split columns into panels of at most `room` characters; return the columns' indices.
 
-    Groups stay whole where they fit; one that fits no panel is broken into even pieces.
+    `widths` are those of the columns in characters. A group of columns stays in one panel if it
+    fits; a group wider than a panel is split into even pieces.
     """
     result: list[list[int]] = []
     left = 0
@@ -51,7 +53,7 @@ def panels(columns: Sequence[ShownColumn], widths: Sequence[int], room: int) -> 
 
 
 def markdown(table: Table) -> str:
-    """Return the table in Markdown, aligned so that it can be read as plain text too."""
+    """Return the table in Markdown, aligned so that it can be read as plain text, too."""
     artifact = table.artifact
     columns: Sequence[ShownColumn] = artifact.columns
     titles = [
@@ -76,18 +78,21 @@ def markdown(table: Table) -> str:
 
 
 def pipe_table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: bool = True) -> str:
-    """Write a Markdown table, aligned as plain text; columns after the first hold `numbers`."""
+    """Return a Markdown table, aligned as plain text.
+
+    With `numbers`, all columns but the first are aligned to the right.
+    """
     sides = ["left", *["right" if numbers else "left"] * (len(head) - 1)]
     return tabulate(rows, head, "pipe", colalign=sides if rows else None, disable_numparse=True)
 
 
 def markdown_escape(text: str) -> str:
-    """Write plain text so that Markdown shows it as it is."""
+    """Escape plain text so that Markdown shows it unchanged."""
     return re.sub(r"([\\`*_<|$~])", r"\\\1", text)
 
 
 def _panels_of(table: Table) -> list[list[int]]:
-    """The panels that a table's columns are broken into."""
+    """Return the panels into which a table's columns are split."""
     widths = []
     for index, heading in enumerate(table.headings):
         entries = [row.entries[index] for row in table.shown_rows]
@@ -99,9 +104,10 @@ def _panels_of(table: Table) -> list[list[int]]:
 
 
 def render(artifact: Artifact, folder: Path, measured: Measured) -> tuple[Path, ...]:
-    """Write an artifact's files into a folder, the tidy CSV always among them; return their paths.
+    """Write an artifact's files into a folder, always with the tidy CSV; return their paths.
 
-    `measured` are the records of its measurements, as `read_measurement` gives them, by path.
+    `measured` maps the paths of its measurements' records to their content, as `read_measurement`
+    returns it.
 
     Raises:
         VitrailError: a figure's measurement is missing, a cell's key is unknown, or the folder
@@ -113,7 +119,7 @@ def render(artifact: Artifact, folder: Path, measured: Measured) -> tuple[Path, 
     if artifact.draw is None:
         write_atomically(csv.with_suffix(".md"), markdown(table))
     else:
-        from vitrail import style  # matplotlib only where something is drawn
+        from vitrail import style  # imports matplotlib, which only figures need
 
         if missing := [path for path in artifact.records if path not in measured]:
             raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
@@ -129,6 +135,6 @@ def render(artifact: Artifact, folder: Path, measured: Measured) -> tuple[Path, 
 
 
 def read_measured(artifact: Artifact) -> dict[Path, dict[str, Any]]:
-    """Read the records of an artifact's measurements that were taken, by path."""
+    """Read the records of an artifact's measurements, by path; missing ones are left out."""
     found = {path: read_measurement(path) for path in artifact.records}
     return {path: values for path, values in found.items() if values is not None}
