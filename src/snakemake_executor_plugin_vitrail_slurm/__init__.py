@@ -1,23 +1,26 @@
 """``--executor vitrail-slurm``: Snakemake's SLURM executor for jobs that resume from checkpoints.
 
 Snakemake's own executor, snakemake-executor-plugin-slurm 2.8, chooses the partition (by the file of
-``--slurm-partition-config``), excludes nodes (``--exclude``) and lets SLURM queue preempted jobs
-anew (``--requeue``). This one adds what that one lacks; #number is an issue of its repository,
+``--slurm-partition-config``), excludes nodes (``--exclude``) and lets SLURM requeue preempted jobs
+(``--requeue``). This executor adds what is missing there; #number is an issue of the repository
 snakemake/snakemake-executor-plugin-slurm:
 
-- Submission. A job that SLURM refuses for now (a submit limit, a controller that does not answer)
-  waits, behind those refused before it, and uses up no attempt (#313, #320). Its time is cut to the
-  limit of its partition, and the next attempt goes on where it stopped (#456). SLURM sends each job
-  a signal before its time is up (#242). GPUs of a type are asked for by jobs with GPUs only.
-- Waiting. A job that waits in the queue for a reason that cannot pass is told to the user. One that
-  has left the queue unseen is judged by its output (#33). A query that fails forgets no job (#207).
-- Failure. The innermost command of a job says of what kind its failure was
-  (`replication.cluster.failures`). An error of the user is final. A job that met a sick node is
-  submitted again without that node (#15: only nodes that SLURM itself has given up are excluded;
-  #485: so are names that are none). One whose run another job trains is submitted again later. Both
-  use up no attempt. After an end out of memory a job asks for twice as much (#65).
-- End. When Snakemake was told to end, what is not in the queue is given up, and Ctrl-C is answered
-  within seconds, not at the next look at the queue.
+- Submission. A job that SLURM refuses only for now (because of a submit limit, or of a controller
+  that does not answer) waits behind those that were refused before it, and uses up no attempt
+  (#313, #320). Its time is cut to the limit of its partition, and the next attempt resumes where it
+  stopped (#456). SLURM sends each job a signal before its time is up (#242). Only jobs with GPUs
+  ask for a type of GPU.
+- Waiting. If a job waits in the queue for a reason that will not pass, the user is told. If a job
+  has left the queue without being seen to end, it is judged by its output (#33). A query that fails
+  forgets no job (#207).
+- Failure. The innermost command of a job writes the kind of its failure
+  (`replication.cluster.failures`). An error of the user is final. A job that met a faulty node is
+  submitted again without that node (#15: otherwise only nodes that SLURM itself has given up are
+  excluded; #485: even strings that are not node names are). A job whose run another job trains is
+  submitted again later. Both use up no attempt. After running out of memory, a job asks for twice
+  as much (#65).
+- End. When Snakemake was told to end, jobs that are not in the queue are given up, and Ctrl-C takes
+  effect within seconds instead of at the next query of the queue.
 """
 
 import asyncio
@@ -50,44 +53,44 @@ from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
 
-# Of SLURM's reasons for pending (squeue(1), "JOB REASON CODES"), those that neither time nor the
-# end of other jobs removes, and of these the ones by which SLURM gave up starting the job.
+# SLURM's reasons for pending (squeue(1), "JOB REASON CODES") that neither time nor the end of other
+# jobs removes. `GIVEN_UP` are those with which SLURM has given up starting the job.
 GIVEN_UP = "JobHoldMaxRequeue|launch failed requeued held"
-TOO_MUCH = "(Assoc|QOS)M(ax|in).*(PerJob|Satisfied).*"  # of what one job may ask for
+TOO_MUCH = "(Assoc|QOS)M(ax|in).*(PerJob|Satisfied).*"  # a limit on what one job may ask for
 LASTING = re.compile(
     "PartitionTimeLimit|PartitionNodeLimit|BadConstraints|AccountNotAllowed|QOSNotAllowed|"
     "InvalidAccount|InvalidQOS|JobHeldUser|JobHeldAdmin|DependencyNeverSatisfied|MaxMemPerLimit|"
     f"{TOO_MUCH}|{GIVEN_UP}"
 )
-# Of sbatch's complaints, those that submitting again does not change (slurm_errno.c).
+# Errors of sbatch that remain if the job is submitted again (slurm_errno.c).
 FINAL_REFUSAL = re.compile(
     "[Ii]nvalid (?!auth|job credential)|is invalid|specification invalid|[Uu]nrecognized option|"
     "Requested node configuration is not available|can ?not be satisfied|than permitted|"
     f"not permitted to use|[Pp]ermission denied|not found|too long|{TOO_MUCH}"
 )
-# And those that the end of other jobs or of a disturbance changes. All others, such as the words of
-# a site's own rules, are in neither list.
+# Errors of sbatch that end when other jobs or a disturbance end. All others, such as messages of a
+# site's own rules, are in neither list.
 PASSING_REFUSAL = re.compile(
     r"(Assoc|QOS)\w*Limit|submit limit|Unable to contact|[Tt]imed out|[Tt]emporarily|[Cc]onnection|"
     r"[Cc]ommunication|Message (send|receive)|Unexpected message|Zero Bytes|standby mode|"
     r"[Ii]nvalid (auth|job credential)|[Aa]uthentication|not responding|\(inactive or drain\)|"
     r"\(down, drained or reserved\)|No valid SLURM job ID|\[Errno (11|12)\]"
 )
-# What the executor that is extended says of an exception that is no refusal by SLURM.
+# The base executor's message for an exception that is no refusal by SLURM.
 EXCEPTION = re.compile(r"Job submission failed with exception: (?!SLURM job submission failed\.)")
-STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in what it says of a failed job
-# What SLURM says in the log of a job, for one whose state nobody saw, and for one of which it ended
-# only a step: the state of that job is that of the command which has started the step.
+STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in its message for a failed job
+# SLURM's message in a job's log. It is needed if the job's state was not seen, or if SLURM ended
+# only a step of the job: then the job's state is that of the command which started the step.
 OUT_OF_MEMORY = re.compile(
     r"^slurmstepd(-\S+)?: error: .*(oom.kill event|memory limit)", re.MULTILINE
 )
 
-QUERIES = 2  # that list a job no more before it is judged by its output
-NODES = 5  # sick ones that a job may meet before its failures count as attempts
-NODE = re.compile(r"[\w.,\[\]-]+")  # a name, or a list of names as SLURM writes them
+QUERIES = 2  # queries without a job, in a row, after which the job is judged by its output
+NODES = 5  # faulty nodes that a job may meet before its failures count as attempts
+NODE = re.compile(r"[\w.,\[\]-]+")  # the name of a node, or a list of names in SLURM's notation
 LONGEST_WAIT = 600  # seconds between two submissions of a job that waits
-# Seconds of refusals, with no job in the queue, before they count as final: of those that pass, and
-# of those of which nobody knows.
+# Seconds of refusals, with no job in the queue, after which they count as final: for refusals that
+# usually pass, and for unknown ones.
 PATIENCE = 48 * 3600
 PATIENCE_WITH_UNKNOWN = 600
 SIGNAL = "USR1@120"  # what SLURM sends a job, and how many seconds before its time is up
@@ -96,9 +99,9 @@ SECONDS_TO_ANSWER = 60
 
 @dataclass
 class ExecutorSettings(SlurmSettings):
-    """The settings of Snakemake's executor for SLURM, and one of this one."""
+    """The settings of Snakemake's executor for SLURM, with `environment` added."""
 
-    # Annotations must be types here, not their names: Snakemake makes options of them.
+    # Annotations must be types here, not strings: Snakemake makes options from them.
     environment: str = field(
         default="",
         metadata={
@@ -123,7 +126,7 @@ class ExecutorSettings(SlurmSettings):
 
 
 class InQueue(NamedTuple):
-    """What `squeue` says of a job."""
+    """The answer of `squeue` for a job."""
 
     state: str
     node: str
@@ -132,11 +135,12 @@ class InQueue(NamedTuple):
 
 @dataclass
 class JobHistory:
-    """What became of a job so far.
+    """The history of a job.
 
-    `output` says when its output was written before it was submitted last, `unlisted` how many
-    queries have passed since one that listed it, `memory` how many MB it asks for from now on,
-    `put_off` how often its folder was held, and `sick` how many sick nodes it has met.
+    `output` is the time of each output file before the last submission. `unlisted` is the number of
+    queries since the last one that listed the job. `memory` is the memory that it asks for from now
+    on, in MB; 0 for its own. `put_off` is how often another job held its folder, and `sick` how
+    many faulty nodes it has met.
     """
 
     output: dict[str, int | None] = field(default_factory=dict)
@@ -147,31 +151,31 @@ class JobHistory:
 
 
 class Executor(SlurmExecutor):
-    """Submits jobs, sees to it that each ends, and gives up on those that cannot be done."""
+    """Submit jobs, follow each one to its end, and give up those that cannot be done."""
 
-    _failed_nodes: set[str]  # nodes that the executor that is extended excludes
+    _failed_nodes: set[str]  # nodes that the base executor excludes
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
-        """Begin with no job; the thread that checks jobs begins in here, too."""
+        """Start without jobs; the base class starts the thread that checks jobs."""
         self._courses: dict[Any, JobHistory] = defaultdict(JobHistory)
-        self._refused: deque[Any] = deque()  # jobs that SLURM takes later
-        self._refusals = 0  # in a row
+        self._refused: deque[Any] = deque()  # jobs that wait to be submitted
+        self._refusals = 0  # number of refusals in a row
         self._partition_file: Any = None
-        self._idle_since: float | None = None  # when there was no job in the queue, and a refusal
-        self._put_off: list[tuple[float, Any]] = []  # jobs with the time when they are submitted
-        self._submission: Future[None] | None = None  # of jobs that waited, the last one
+        self._idle_since: float | None = None  # since when jobs are refused and none is queued
+        self._put_off: list[tuple[float, Any]] = []  # times of submission, with their jobs
+        self._submission: Future[None] | None = None  # the last submission of jobs that waited
         self._submitted: set[str] = set()
-        self._settled: set[str | None] = set()  # jobs that ended in the present check
+        self._settled: set[str | None] = set()  # jobs that ended in the current check
         self._listed: dict[str, InQueue] = {}
         self._told: set[tuple[str, str]] = set()
         super().__init__(*arguments, **named)
 
     def __post_init__(self, test_mode: bool = False) -> None:
-        """Submit in one thread: one refusal speaks for those behind it.
+        """Submit jobs in one thread: if one is refused, those behind it need not be tried.
 
         Raises:
-            WorkflowError: there is no `sbatch`, or the partition file has a mistake; here it is
-                said before local jobs download data.
+            WorkflowError: there is no `sbatch`, or the partition file has a mistake. Both are found
+                here, before local jobs download data.
         """
         if shutil.which("sbatch") is None:
             raise WorkflowError(
@@ -189,17 +193,20 @@ class Executor(SlurmExecutor):
             self._partitions, self._partition_file = partitions, file
         self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
         self._failures = self.slurm_logdir.resolve() / "failures"
-        self._excluded = set(self._failed_nodes)  # by the settings, not because jobs failed there
+        self._excluded = set(self._failed_nodes)  # excluded by the settings, not after failures
 
     # Submission
 
     def get_job_exec_prefix(self, job: Any) -> str:
-        """Give the job its environment, and the place to write of what kind its failure is."""
+        """Return the command that sets a job's environment, with the folder for its failure."""
         given = shlex.split(self.workflow.executor_settings.environment)
         return shlex.join(["export", f"{FOLDER}={self._failures}", *given])
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
-        """Choose the job's account; without the programs of accounting `sbatch` alone judges it."""
+        """Yield the option for the job's account.
+
+        Without SLURM's accounting programs, only `sbatch` checks the account.
+        """
         try:
             yield from super().get_account_arg(job)
         except FileNotFoundError:
@@ -207,14 +214,13 @@ class Executor(SlurmExecutor):
             if account:
                 yield f" -A {shlex.quote(str(account))}"
             else:
-                self._fallback_account_arg = ""  # not to be guessed again
+                self._fallback_account_arg = ""  # so that it is not guessed again
                 yield ""
 
     def get_partition_arg(self, job: Any) -> str:
-        """Fit what the job asks for to what there is, choose its partition, and ask for a signal.
+        """Fit a job's resources to the limits; return the options for partition and signal.
 
-        What `slurm_extra` says of the signal comes later in the call of `sbatch`, and so goes over
-        it.
+        A signal in `slurm_extra` comes later in the call of `sbatch`, and so overrides this one.
         """
         _name_gpus(job)
         if memory := self._courses[job].memory:
@@ -229,13 +235,13 @@ class Executor(SlurmExecutor):
         return f"{argument} --signal={SIGNAL}"
 
     def run_job(self, job: Any) -> None:
-        """Submit a job, behind those that SLURM has refused."""
+        """Submit a job, after those that SLURM has refused."""
         self._refused.append(job)
         if len(self._refused) == 1:
             self._submit_waiting()
 
     def _submit_waiting(self) -> None:
-        """Submit the jobs that wait, until SLURM refuses one; if Snakemake ends, give them up."""
+        """Submit waiting jobs until SLURM refuses one; if Snakemake is ending, give them up."""
         if not self._refused:
             return
         if self._refusals and not self._cancel_strays() and not self._is_ending():
@@ -252,7 +258,7 @@ class Executor(SlurmExecutor):
                 self.report_job_success(SubmittedJobInfo(job))
                 continue
             self._courses[job] = replace(self._courses[job], output=_times(job.output), unlisted=0)
-            # SLURM answers "None assigned" where it does not know on which node a job was.
+            # SLURM answers "None assigned" if it does not know on which node a job was.
             self._failed_nodes = {node for node in self._failed_nodes if NODE.fullmatch(node)}
             super().run_job(job)
             if self._refusals > refusals:
@@ -260,9 +266,9 @@ class Executor(SlurmExecutor):
                 break
 
     def _cancel_strays(self) -> bool:
-        """Cancel what SLURM has taken although it said that it had not; False: it is silent.
+        """Cancel jobs that SLURM accepted although it reported a refusal.
 
-        Only the first of the jobs that wait can have become such a stray.
+        Return False if SLURM does not answer. Only the first of the waiting jobs can be such a job.
         """
         listed = _list(self.run_uuid)
         for number in {*(listed or {})} - self._submitted:
@@ -275,7 +281,7 @@ class Executor(SlurmExecutor):
         super()._report_job_submission_threadsafe(job_info)
 
     def _report_job_error_threadsafe(self, job_info: Any, msg: str) -> None:
-        """Report a job that could not be submitted, if no later submission can succeed."""
+        """Report a job that could not be submitted, unless a later submission may succeed."""
         said = msg.partition("    sbatch call:")[0].strip()
         if not self._may_pass(job_info.job, said):
             _give_up(job_info.job)
@@ -296,7 +302,10 @@ class Executor(SlurmExecutor):
             self.logger.warning(f"{known} {said} {then}")
 
     def _may_pass(self, job: Any, said: str) -> bool:
-        """Whether a refusal may pass: forgets which nodes are sick if there are too few others."""
+        """Tell whether a refusal may pass.
+
+        If SLURM cannot start the job without the nodes that have failed, they are allowed again.
+        """
         passes = bool(PASSING_REFUSAL.search(said))
         patience = PATIENCE if passes else PATIENCE_WITH_UNKNOWN
         if self._idle_since is not None and monotonic() - self._idle_since > patience:
@@ -314,7 +323,7 @@ class Executor(SlurmExecutor):
         return not FINAL_REFUSAL.search(said)
 
     def _most(self, job: Any, resource: str) -> float:
-        """The most of a resource that partitions give which are suitable for all else."""
+        """Return the largest limit of a resource among partitions that suit all else of a job."""
         wanted = job.resources.get(resource)
         _ask_for(job, resource, 0)
         suitable = [p for p in self._partitions or [] if p.score_job_fit(job) is not None]
@@ -333,13 +342,13 @@ class Executor(SlurmExecutor):
     # Waiting
 
     async def check_active_jobs(self, active_jobs: list[Any]) -> AsyncGenerator[Any, None]:
-        """Look which jobs have ended, tell of those that cannot start, submit those that wait."""
+        """Find the jobs that ended, warn of those that cannot start, submit those that wait."""
         listed = _list(self.run_uuid) if active_jobs else {}
         self._listed = listed or {}
         self._see_to_waiting(active_jobs)
         self._settled.clear()
         async for _ in super().check_active_jobs(active_jobs):
-            pass  # it forgets those whose state it could not ask
+            pass  # what it yields is ignored: it omits jobs whose state it could not query
         for info in active_jobs:
             if info.external_jobid in self._settled:
                 continue
@@ -359,7 +368,7 @@ class Executor(SlurmExecutor):
             self.next_seconds_between_status_checks = longer
 
     def _submit_if_due(self) -> None:
-        """Let the thread that submits jobs take those that wait, unless it does so already."""
+        """Let the submitting thread take the waiting jobs, unless it is at work already."""
         now = float("inf") if self._is_ending() else monotonic()
         self._refused.extend(job for time, job in self._put_off if time <= now)
         self._put_off = [(time, job) for time, job in self._put_off if time > now]
@@ -367,20 +376,21 @@ class Executor(SlurmExecutor):
             self._submission = self._job_submission_executor.submit(self._submit_waiting)
 
     async def sleep(self) -> None:
-        """Wait until the next look at the queue, or for a second where `is_called`."""
+        """Wait until the next query of the queue, or only a second if `is_called`."""
         due = monotonic() + self.next_seconds_between_status_checks
         await asyncio.sleep(1)
         while monotonic() < due and not self.is_called():
             await asyncio.sleep(1)
 
     def is_called(self) -> bool:
-        """Whether the next look is due at once: after Ctrl-C, or to give up jobs that wait."""
+        """Tell whether to query at once: after Ctrl-C, or to give up jobs that wait."""
         return not self.wait or (self._is_ending() and bool(self._refused or self._put_off))
 
     def _is_ending(self) -> bool:
-        """Whether Snakemake starts no more jobs, after SIGTERM, or a failure without --keep-going.
+        """Tell whether Snakemake starts no more jobs: after SIGTERM, or a final failure.
 
-        It tells no executor, and waits for all jobs that it has handed over.
+        A failure is final without --keep-going. Snakemake does not tell its executors, and waits
+        for all jobs that it has handed over.
         """
         scheduler = self.workflow.scheduler
         failed = getattr(scheduler, "_errors", False) and not scheduler.keepgoing
@@ -390,13 +400,13 @@ class Executor(SlurmExecutor):
         """Cancel all jobs; those that wait are never submitted."""
         self._refused.clear()
         self._put_off.clear()
-        # What is being submitted is waited for: it is cancelled, too, or waits no more.
+        # Wait for a submission in progress: its job is then cancelled, too, or removed below.
         self._job_submission_executor.shutdown(cancel_futures=True)
         self._refused.clear()
         super().cancel()
 
     def _see_to_waiting(self, active_jobs: list[Any]) -> None:
-        """Tell of jobs that cannot start; cancel those that SLURM holds, to submit them anew."""
+        """Warn of jobs that cannot start; cancel those that SLURM holds, to submit them again."""
         names = {info.external_jobid: info.job.name for info in active_jobs}
         for number, (state, _, reason) in self._listed.items():
             if state != "PENDING" or number not in names or not LASTING.fullmatch(reason):
@@ -417,7 +427,7 @@ class Executor(SlurmExecutor):
                 )
 
     def _judge(self, info: Any) -> None:
-        """Settle a job that SLURM has forgotten: by its output, if it is not that of before."""
+        """Report a job that SLURM has forgotten: as a success if all its output is new."""
         if self._is_made(info.job):
             self.logger.info(f"SLURM job {info.external_jobid} has ended: its output is there.")
             self.report_job_success(info)
@@ -431,7 +441,7 @@ class Executor(SlurmExecutor):
             )
 
     def _is_made(self, job: Any) -> bool:
-        """Whether all output of a job was written since it was submitted last."""
+        """Tell whether all output of a job was written after its last submission."""
         before, now = self._courses[job].output, _times(job.output)
         return bool(before) and all(time not in (None, before[path]) for path, time in now.items())
 
@@ -443,7 +453,7 @@ class Executor(SlurmExecutor):
         super().report_job_success(job_info)
 
     def report_job_error(self, job_info: Any, msg: str | None = None, **details: Any) -> None:
-        """Submit a failed job again by the kind of its failure, or report it."""
+        """Submit a failed job again, or report its failure, depending on the kind of failure."""
         job, number = job_info.job, job_info.external_jobid
         self._settled.add(number)
         course = self._courses[job]
@@ -474,9 +484,9 @@ class Executor(SlurmExecutor):
         super().report_job_error(job_info, msg, **details)
 
     def _failure(self, info: Any, state: str) -> Failure | None:
-        """Of what kind the failure of a job was, as far as one knows.
+        """Return the failure of a job; None if its kind is not known.
 
-        A job that could not even open SLURM's log has met a sick node.
+        A job that could not even open its SLURM log is taken to have met a faulty node.
         """
         number, log = info.external_jobid, info.aux.get("slurm_logfile")
         if failure := Failure.read(self._failures, number):
@@ -488,12 +498,12 @@ class Executor(SlurmExecutor):
         return None
 
     def _submit_later(self, job: Any, times: int) -> None:
-        """Submit a job again: after 0, 30, 90, 210 ... seconds if it is for the n-th time."""
+        """Submit a job again, after 0, 30, 90, 210, ... seconds for `times` = 0, 1, 2, 3, ..."""
         self._put_off.append((monotonic() + min(30 * (2**times - 1), LONGEST_WAIT), job))
 
 
 def _ask_for(job: Any, resource: str, value: Any) -> None:
-    """Change what a job asks for; a group gives a copy of what it asks for to whoever reads it."""
+    """Change what a job asks for; a group job returns only a copy of its resources."""
     resources = job.resources
     if job.is_group():
         job._resources[resource] = value
@@ -502,7 +512,7 @@ def _ask_for(job: Any, resource: str, value: Any) -> None:
 
 
 def _name_gpus(job: Any) -> None:
-    """Ask for GPUs of the profile's `gpu_model` once, and only in a job that asks for GPUs."""
+    """Ask for the profile's `gpu_model` once, and only in a job that asks for GPUs."""
     model, gres = job.resources.get("gpu_model"), job.resources.get("gres")
     if model and not job.resources.get("gpu"):
         _ask_for(job, "gpu_model", None)
@@ -511,7 +521,7 @@ def _name_gpus(job: Any) -> None:
 
 
 def _says_out_of_memory(info: Any) -> bool:
-    """Whether SLURM wrote to a job's log that it ended out of memory."""
+    """Tell whether SLURM wrote to a job's log that it ran out of memory."""
     log = info.aux.get("slurm_logfile")
     try:
         return bool(log and OUT_OF_MEMORY.search(log.read_text(errors="replace")))
@@ -520,12 +530,12 @@ def _says_out_of_memory(info: Any) -> bool:
 
 
 def _give_up(job: Any) -> None:
-    """Use up a job's attempts."""
+    """Use up all attempts of a job."""
     job.attempt = job.restart_times + 1
 
 
 def _times(paths: list[str]) -> dict[str, int | None]:
-    """When each file was written, in nanoseconds by its disk's clock; None: it is not there."""
+    """Return when each file was written, in ns by its disk's clock; None for a missing file."""
     return {str(path): _time(str(path)) for path in paths}
 
 
@@ -537,13 +547,13 @@ def _time(path: str) -> int | None:
 
 
 def _time_limit(partition: str) -> float:
-    """The longest time, in minutes, that SLURM gives a job in a partition."""
+    """Return the longest time, in minutes, that SLURM gives a job in a partition."""
     shown = parse_scontrol_partition_output(_ask("scontrol", "show", "partition", partition).stdout)
     return PartitionLimits(**extract_partition_limits(shown.get(partition, {}))).max_runtime
 
 
 def _list(name: str) -> dict[str, InQueue] | None:
-    """The jobs of this run that SLURM lists, by number; None where it does not answer."""
+    """Return the jobs of this run that SLURM lists, by number; None if it does not answer."""
     shown = _ask(
         *("squeue", "--noheader", "--states=all", f"--name={name}", "--format=%i|%T|%N|%r")
     )
@@ -557,13 +567,13 @@ def _list(name: str) -> dict[str, InQueue] | None:
 
 
 def _is_gone(number: str) -> bool:
-    """Whether SLURM says that it knows a job no more, which a silent controller does not."""
+    """Tell whether SLURM says that it does not know a job; False if it does not answer."""
     shown = _ask("scontrol", "show", "job", number)
     return shown.returncode != 0 and "Invalid job id" in shown.stderr
 
 
 def _ask(*command: str) -> subprocess.CompletedProcess[str]:
-    """Run one of SLURM's commands; one that cannot run, or hangs, fails."""
+    """Run a SLURM command; return a failed result if it cannot run, or takes too long."""
     try:
         return subprocess.run(
             command,

@@ -1,1 +1,1 @@
-"""What a job tells the cluster, and what the cluster has."""
+"""The cluster: how jobs report failures to the executor, and which partitions there are."""

@@ -1,12 +1,12 @@
-"""How a step of the graph failed, written down for the executor that has submitted it.
+"""How a step of the graph failed, written to a file for the executor that submitted it.
 
-Neither SLURM nor Snakemake tells the exit status of a step: torchrun, srun and the snakemake within
-the job each replace it by their own. So the innermost command writes it, with its node, to a file
-that is called by its SLURM job, in a folder that the executor names in the environment. A failure
-so counts for its own job and for no other.
+Neither SLURM nor Snakemake passes on the exit status of a step: torchrun, srun and the snakemake
+inside the job each replace it by their own. So the innermost command writes its exit status and its
+machine to a file that is named after its SLURM job, in a folder that the executor gives in the
+environment. A failure thus counts for its own job only.
 
-There are three kinds. A step that ends in any other way (a bug, a signal, out of memory) writes
-nothing.
+There are three kinds of failure (`USER_ERROR`, `BAD_MACHINE`, `RUN_LOCKED`). A step that ends in
+any other way (a bug, a signal, out of memory) writes nothing.
 """
 
 from __future__ import annotations
@@ -29,38 +29,38 @@ from vitrail.errors import VitrailError, sentence
 from vitrail.files import Locked, atomic_path, lock
 from vitrail.provenance import require_gpu_build
 
-# Exit statuses, after sysexits.h. With 0 and 1 they are all that `vitrail run` has.
-USER_ERROR = 2  # a mistake of the user or a broken input: the step would end so again
-BAD_MACHINE = os.EX_UNAVAILABLE  # this machine lacks what the step needs: another one may have it
-RUN_LOCKED = os.EX_TEMPFAIL  # another process works in the folder: its end is to be waited for
+# Exit statuses, after sysexits.h. `vitrail run` has no others besides 0 and 1.
+USER_ERROR = 2  # a mistake of the user or a broken input: the step would fail again
+BAD_MACHINE = os.EX_UNAVAILABLE  # this machine lacks what the step needs; another may have it
+RUN_LOCKED = os.EX_TEMPFAIL  # another process works in the folder: the step must wait for it
 
-# Errors of the system by which a machine has lost its disk, its network or its mounts.
+# Errors of the operating system after a machine has lost its disk, its network or its mounts.
 SICK = (errno.EIO, errno.ESTALE, errno.ENODEV, errno.ENOTCONN, errno.ESHUTDOWN)
 
 
-FOLDER = "VITRAIL_FAILURES"  # in the environment of a job: where failures are written
+FOLDER = "VITRAIL_FAILURES"  # the environment variable with the folder for failures
 
 
 @dataclass(frozen=True)
 class Failure:
-    """How a step failed: its exit status, and on which node."""
+    """How a step failed: its exit status, and the machine on which it ran."""
 
     status: int
     node: str
 
     def write(self, folder: Path, job: str) -> None:
-        """Write it down for a SLURM job.
+        """Write the failure to the file of a SLURM job.
 
         Raises:
             VitrailError: it cannot be written.
         """
-        # Not durable: a sick disk would not say when it is.
+        # Not durable: to wait for a faulty disk may never end.
         with atomic_path(folder / f"{job}.json", durable=False) as temporary:
             temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, folder: Path, job: str) -> Failure | None:
-        """Return what a step of a SLURM job wrote; None if it wrote nothing that can be read."""
+        """Return the failure that a SLURM job wrote; None if it wrote nothing that can be read."""
         try:
             return cls(**json.loads((folder / f"{job}.json").read_text(encoding="utf-8")))
         except (OSError, ValueError, TypeError):
@@ -69,15 +69,15 @@ class Failure:
 
 @contextmanager
 def explained(node: AnyNode | None = None) -> Iterator[None]:
-    """Exit with the status of the failure of the block; in a job of the executor write it down.
+    """Exit with the status of the block's failure; in a job, also write it for the executor.
 
     Args:
-        node: the node that the block does; None if the block has still to read it.
+        node: the node that the block does; None if the block must still read it.
 
     Raises:
-        VitrailError: the block's own, where it is the user's to put right, with the command that it
-            names written out.
-        SystemExit: with `BAD_MACHINE` or `RUN_LOCKED`, when the block's error was printed.
+        VitrailError: the block's own error, if the user can correct it; its text then has the
+            complete command to run.
+        SystemExit: with `BAD_MACHINE` or `RUN_LOCKED`, after the block's error was printed.
     """
     try:
         yield
@@ -97,11 +97,12 @@ def explained(node: AnyNode | None = None) -> Iterator[None]:
 
 
 def written_out(told: str, node: AnyNode | None) -> str:
-    """Write out the command that a sentence names, so that it works as it is written.
+    """Complete the command in a sentence, so that it can be run as it is written.
 
-    What trains, measures and draws knows neither target nor settings, and names the command
-    ``snakemake TARGET --forcerun RECORD``: here TARGET is what the node makes, with the settings
-    that it was planned with, and RECORD the record that the sentence names.
+    The command is ``snakemake TARGET --forcerun RECORD``, since the code that trains, measures and
+    draws knows neither target nor settings. TARGET is replaced by the node's output, with the
+    settings that the node was planned with, and RECORD by the record that the sentence names.
+    Without a node, return the sentence unchanged.
     """
     if node is None:
         return told
@@ -119,15 +120,15 @@ def _note(status: int) -> None:
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
     node = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
-    with suppress(VitrailError):  # a sick node may not be able to
+    with suppress(VitrailError):  # a faulty machine may not be able to write
         Failure(status, node).write(Path(folder), job)
 
 
 def _status(error: Exception, node: AnyNode | None) -> int | None:
-    """The exit status for an error; None for a bug, whose traceback is shown.
+    """Return the exit status for an error; None for a bug, whose traceback is shown.
 
-    An error that another process has raised (a worker that loads images, the lead of several) comes
-    without its cause. Its text still has the system's own message.
+    An error that was raised in another process (a worker that loads images, the first of several
+    ranks) arrives without its cause, but its text still has the operating system's message.
     """
     if any(os.strerror(number) in str(error) for number in SICK):
         return BAD_MACHINE
@@ -135,16 +136,16 @@ def _status(error: Exception, node: AnyNode | None) -> int | None:
         return None
     if getattr(node, "device", "cpu") == "cuda" and _lacks_device():
         return BAD_MACHINE
-    is_rank_zero = os.environ.get("RANK", "0") == "0"  # of torchrun's processes, the one that locks
+    is_rank_zero = os.environ.get("RANK", "0") == "0"  # only this process of torchrun's locks
     if isinstance(node, TrainingNode) and is_rank_zero:
         return RUN_LOCKED if _is_held(node.run.folder) else USER_ERROR
     return USER_ERROR
 
 
 def _lacks_device() -> bool:
-    """Whether this machine has no GPU for this process, of torchrun's processes each its own.
+    """Tell whether this machine has no GPU for this process; each process of torchrun needs one.
 
-    A build of torch for CPUs sees none on any machine, so that it is no fault of this one.
+    False for a build of torch for CPUs, which finds no GPU on any machine.
     """
     import torch
 
@@ -156,7 +157,7 @@ def _lacks_device() -> bool:
 
 
 def _is_held(folder: Path) -> bool:
-    """Whether another process holds the lock of a run's folder."""
+    """Tell whether another process holds the lock of a run's folder."""
     if not folder.is_dir():
         return False
     try:
@@ -164,5 +165,5 @@ def _is_held(folder: Path) -> bool:
             return False
     except Locked:
         return True
-    except VitrailError:  # which has another reason
+    except VitrailError:  # the lock failed for another reason
         return False

@@ -1,8 +1,8 @@
 """The partition file of the SLURM profile, checked before a job is submitted.
 
-Snakemake's executor for SLURM has a reader of its own. Of a mistake it tells neither the file nor
-the partition, and it takes ``12:00:00`` without quotes, a number of base 60 to YAML 1.1, for
-minutes.
+Snakemake's executor for SLURM reads the file, too, but its errors name neither the file nor the
+partition. It also takes ``12:00:00`` without quotes for a number of minutes, since YAML 1.1 reads
+it as a number of base 60.
 """
 
 from __future__ import annotations
@@ -32,13 +32,16 @@ from replication.config.settings import Resources
 
 PROFILE = Path("workflow/profiles/slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
-LONGEST = 365 * 24 * 60  # minutes; more is no limit that a person meant
+LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 
 
 def _minutes(value: Any) -> float:
-    """The minutes that the executor reads in a time limit; raises ValueError where it would err."""
+    """Return the minutes that the executor reads in a time limit.
+
+    Raises ValueError for a value that the executor would read wrongly or not at all.
+    """
     how = "write minutes, such as 2880, or a time, such as 2-00:00:00 or 12:00:00"
-    # Of two numbers, 30:00, SLURM takes the first for minutes, and the executor for hours.
+    # In 30:00, SLURM reads the first number as minutes, and the executor reads it as hours.
     if isinstance(value, bool) or re.fullmatch(r"\d+:\d+", str(value)):
         raise ValueError(how)
     if value == math.inf:
@@ -53,7 +56,7 @@ def _minutes(value: Any) -> float:
 
 
 class Limits(Strict):
-    """What one partition gives; the fields are those that the executor for SLURM knows."""
+    """The limits of one partition; the fields are those that the executor for SLURM knows."""
 
     max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
     max_mem_mb: NonNegativeFloat = math.inf
@@ -75,7 +78,7 @@ class Limits(Strict):
 
 
 class PartitionFile(Strict):
-    """A partition file: each partition's name with its limits."""
+    """A partition file: the limits of each partition, by its name."""
 
     partitions: dict[str, Limits]
 
@@ -93,10 +96,10 @@ class PartitionFile(Strict):
 
 
 def suitable(partitions: Iterable[Partition], asked: Resources) -> list[Partition]:
-    """Return the partitions that the executor takes for what a job asks for, its time apart.
+    """Return the partitions that the executor would choose for a job, whatever its time.
 
-    The job's time is cut to that of its partition. What only a site asks for (a cluster, a model of
-    GPUs) excludes none here.
+    The job's time is later cut to that of its partition. Resources that only a site asks for (a
+    cluster, a model of GPUs) exclude no partition here.
     """
     resources: dict[str, Any] = {"nodes": asked.nodes, "mem_mb": asked.mem_mb, "gpu": asked.gpus}
     if asked.nodes > 1:
@@ -110,14 +113,15 @@ def suitable(partitions: Iterable[Partition], asked: Resources) -> list[Partitio
 
 
 def longest(partitions: Iterable[Partition], asked: Resources) -> float:
-    """Return the most minutes that partitions give which have what a job asks for."""
+    """Return the longest time, in minutes, of the partitions that suit a job."""
     return most(suitable(partitions, asked), "runtime", asked.gpus)
 
 
 def most(suitable: Sequence[Partition], resource: str, gpus: int) -> float:
-    """Return the most of a resource that partitions give which are suitable for a job.
+    """Return the largest limit of a resource among the partitions that suit a job.
 
-    Of a job without a GPU these are the partitions without one, where there is any.
+    For a job without a GPU, only partitions without GPUs count, if there are any. Infinity if no
+    partition suits it.
     """
     if not gpus:
         suitable = [partition for partition in suitable if not partition.limits.max_gpu] or suitable
@@ -125,11 +129,11 @@ def most(suitable: Sequence[Partition], resource: str, gpus: int) -> float:
 
 
 def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
-    """Return the partitions that a file names, as the executor for SLURM has them.
+    """Return the partitions that a file names, as objects of the executor for SLURM.
 
     Raises:
-        VitrailError: it is missing or no YAML, names no partition, or has a key or a value that the
-            executor would not understand.
+        VitrailError: it is missing or no valid YAML, names no partition, or has a key or a value
+            that the executor would not understand.
     """
     found = []
     for name, limits in load(PartitionFile, path).partitions.items():

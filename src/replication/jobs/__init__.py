@@ -1,1 +1,1 @@
-"""What a job of the graph does: take a measurement, find the weights of a run."""
+"""The work of the graph's jobs: take a measurement, find the weights of a run."""

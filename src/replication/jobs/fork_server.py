@@ -1,11 +1,12 @@
-"""A process that has imported everything once, and forks a child for each command.
+"""A server process that imports all modules once and forks a child for each command.
 
-Imports take a command three CPU seconds and more, as much as a micro training does. So on one
-machine Snakemake starts a server (workflow/rules/report.smk), and ``vitrail COMMAND`` asks it
-over a Unix socket to run the command in a child process with the caller's folder, arguments,
-environment, standard streams and signals, and exits with the child's status. The server does
-nothing but import, so a child computes the same bits as a fresh process. It has one thread, as
-libraries read the number when they are loaded, and runs the commands that have one.
+The imports of a command take at least three CPU seconds, as much as a very small training. So, for
+the jobs of one machine, Snakemake starts a server (workflow/rules/report.smk). ``vitrail COMMAND``
+asks it over a Unix socket to run the command in a child process with the caller's folder,
+arguments, environment, standard streams and signals, and exits with the child's exit status. The
+server does nothing but import, so a child computes the same bits as a new process. The server has
+one thread, since libraries read the number of threads when they are loaded; it runs only commands
+with one thread.
 """
 
 from __future__ import annotations
@@ -31,21 +32,22 @@ import replication
 import vitrail
 from vitrail.files import folder_of_sockets
 
-ADDRESS = "VITRAIL_FORK_SERVER"  # in a command's environment: the server's socket
+ADDRESS = "VITRAIL_FORK_SERVER"  # the environment variable with the path of the server's socket
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1)
 STREAMS = (0, 1, 2)
 PACKAGES = (vitrail, replication)
-NOT_IMPORTED = ("vitrail.__main__", "vitrail.commands", "replication.cli")  # what people call
+NOT_IMPORTED = ("vitrail.__main__", "vitrail.commands", "replication.cli")  # command-line modules
 Process = multiprocessing.get_context("fork").Process
-REQUEST_BYTES = 2**20  # more than the kernel lets a caller send at once
+REQUEST_BYTES = 2**20  # more than the kernel allows in one message
 
 
 def start() -> subprocess.Popen[bytes] | None:
-    """Start a server, named in `os.environ` for the commands that this process starts.
+    """Start a server, and put its address into `os.environ` for the commands started from here.
 
-    It ends with this process, or when the `stdin` of what is returned is closed. None where no such
-    socket can be had, as on macOS, or no process: commands then run by themselves.
+    The server ends with this process, or when the `stdin` of the returned process is closed. None
+    if the socket cannot be created (as on macOS) or the process cannot be started; commands then
+    run without a server.
     """
     os.environ.pop(ADDRESS, None)
     try:
@@ -54,7 +56,7 @@ def start() -> subprocess.Popen[bytes] | None:
         return None
     with listener:
         address = listener.getsockname()
-        listener.listen(128)  # commands wait here while the server imports
+        listener.listen(128)  # commands wait in this queue while the server imports
         try:
             server = subprocess.Popen(
                 [sys.executable, "-m", "vitrail", "serve", str(listener.fileno())],
@@ -62,7 +64,7 @@ def start() -> subprocess.Popen[bytes] | None:
                 stdin=subprocess.PIPE,
                 stdout=subprocess.DEVNULL,
                 env={**os.environ, **dict.fromkeys(THREADS, "1")},
-                start_new_session=True,  # Ctrl-C is for the callers, which pass it on
+                start_new_session=True,  # Ctrl-C must reach the callers only, which forward it
             )
         except OSError:
             _remove(address)
@@ -72,10 +74,10 @@ def start() -> subprocess.Popen[bytes] | None:
 
 
 def _listener() -> socket.socket:
-    """Bind a socket in a new folder of this user's.
+    """Return a socket that is bound in a new folder of this user's.
 
     Raises:
-        OSError: there are no such sockets.
+        OSError: there are no such sockets on this system.
     """
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     folder = tempfile.mkdtemp(prefix="vitrail-", dir=folder_of_sockets())
@@ -90,9 +92,10 @@ def _remove(address: str) -> None:
 
 
 def run_in_server() -> None:
-    """Let the server run this command and exit with its status; return where none can run it.
+    """Let the server run this command and exit with its status; return if it cannot run it.
 
-    The processes of torchrun, and those with more threads than the server, run by themselves.
+    Processes of torchrun, and those with another number of threads than the server, run by
+    themselves.
     """
     address = os.environ.get(ADDRESS)
     if not address or "RANK" in os.environ or os.environ.get(THREADS[0]) != "1":
@@ -113,28 +116,32 @@ def run_in_server() -> None:
 
 
 def serve(listener: socket.socket, command: Callable[[], None]) -> None:
-    """Import everything; then, for each request, run `command` in a child that is as it says."""
-    imported = _modules()  # of before: what changes meanwhile may be imported or not
+    """Import all modules; then run `command` for each request, in a child set up as requested.
+
+    Return when `stdin` is closed.
+    """
+    imported = _modules()  # before the import: a file that changes during it counts as changed
     for package in PACKAGES:
         for module in pkgutil.walk_packages(package.__path__, f"{package.__name__}."):
             if not module.name.startswith(NOT_IMPORTED):
-                with suppress(Exception):  # the command that needs it says why it cannot
+                with suppress(Exception):  # a command that needs the module reports the error
                     importlib.import_module(module.name)
     gc.collect()
-    gc.freeze()  # a child that collects garbage must not touch, and so copy, what was imported
+    gc.freeze()  # garbage collection in a child must not touch, and so copy, the imported objects
     try:
         while sys.stdin.fileno() not in wait([listener, sys.stdin.fileno()]):
             caller, _ = listener.accept()
-            # Records have the digest of the code on the disk; a caller runs other code by itself.
+            # Records have the digest of the code on disk. If that has changed, callers run without
+            # the server.
             if _modules() == imported:
-                Process(target=_answer, args=(caller, command)).start()  # also waits for the ended
+                Process(target=_answer, args=(caller, command)).start()  # also reaps ended children
             caller.close()
     finally:
         _remove(listener.getsockname())
 
 
 def _modules() -> dict[Path, tuple[int, int]]:
-    """Size in bytes and time in nanoseconds of each module of the packages that exists."""
+    """Return the size in bytes and the time in nanoseconds of each module file of the packages."""
     found = {}
     for package in PACKAGES:
         for file in Path(package.__path__[0]).rglob("*.py"):
@@ -144,13 +151,13 @@ def _modules() -> dict[Path, tuple[int, int]]:
 
 
 def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
-    """Run a caller's command in a child, which gets its signals; tell it the exit status.
+    """Run a caller's command in a child, forward signals to it, and send back its exit status.
 
-    A caller that is killed takes its command along.
+    If the caller is killed, its command is killed, too.
     """
     request, streams, _, _ = socket.recv_fds(caller, REQUEST_BYTES, len(STREAMS))
     if not request:
-        return  # it was killed before it asked
+        return  # the caller was killed before it sent its request
     child = Process(target=_run, args=(caller, request, streams, command))
     child.start()
     try:
@@ -158,10 +165,10 @@ def _answer(caller: socket.socket, command: Callable[[], None]) -> None:
         while child.sentinel not in wait([caller, child.sentinel]):
             number = caller.recv(1)
             os.kill(cast(int, child.pid), number[0] if number else signal.SIGKILL)
-    except OSError:  # it was killed meanwhile
+    except OSError:  # the caller was killed meanwhile
         child.kill()
     child.join()
-    status = cast(int, child.exitcode)  # -N where signal N has ended it
+    status = cast(int, child.exitcode)  # -N if signal N has ended the child
     with suppress(OSError):
         caller.send(bytes([status if status >= 0 else 128 - status]))
 
@@ -177,5 +184,6 @@ def _run(
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    importlib.import_module("numpy").random.seed()  # anew, as Python's own generator is by itself
+    # Python's own generator is seeded anew after a fork, NumPy's is not.
+    importlib.import_module("numpy").random.seed()
     command()

@@ -1,4 +1,4 @@
-"""Taking a measurement: its function on a trained model, on a recipe, or on nothing."""
+"""Take a measurement: run its function on a trained model, on a recipe, or on neither."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ ON = {Described: "recipe", Trained: "run"}
 def take(node: MeasurementNode) -> dict[str, Any]:
     """Take a measurement; return the outcome of its node.
 
-    If an earlier attempt was killed, continue from the rows that it stored beside the weights, and
-    use features that other measurements stored there.
+    If an earlier attempt was killed, it continues from the rows that were stored beside the
+    weights. It also uses features that other measurements stored there.
 
     Returns:
         ``values``; ``drawn_by_seed``, whether each seed is judged on images of its own; the digest
-        of the ``code``; of a trained model the SHA-256 of the ``weights``; and ``provenance``:
-        where and when.
+            of the ``code``; for a trained model the SHA-256 of the ``weights``; and ``provenance``,
+            where and when it was measured.
 
     Raises:
-        VitrailError: the node's device is not there, the function does not exist, or a run is not
-            trained or not as its record says.
+        VitrailError: this machine does not have the node's device, the function does not exist, or
+            a run is not trained or not as its record says.
     """
     own = node.measurement
     torch_device(own.device)
@@ -48,7 +48,7 @@ def take(node: MeasurementNode) -> dict[str, Any]:
     for info in own.reads:
         check_layout(info, node.data_root)
     without_tf32()
-    # Before measuring: files may change meanwhile.
+    # Read before measuring, since files may change while it runs.
     origin = provenance(own.device, commit=node.commit)
     recipe = own.on.recipe if own.on else None
     code = measurement_code(own.function, own.args, recipe, own.reads).digest
@@ -70,19 +70,20 @@ def take(node: MeasurementNode) -> dict[str, Any]:
 
 
 def _kept_under(node: MeasurementNode, code: str) -> str:
-    """The digest of what decides features besides a measure's own arguments, seed and weights."""
+    """Return the digest of what stored features depend on besides weights, arguments and seed."""
     shared = {"datasets", "data", "recipe", "device"}
     decided = {name: value for name, value in node.decided.items() if name in shared}
     return short_hash([decided, code])
 
 
 def _require_wanted(function: Callable[..., Any], given: Context, own: Measurement) -> None:
-    """Check that a measure accepts what it is given: only a context, a recipe, or a trained model.
+    """Raise VitrailError unless a measure accepts what it is given.
 
-    Of a `Described` or `Trained` without a parameter the recipe is an `EpochTraining`.
+    Its first parameter is annotated as a context, a recipe (`Described`) or a trained model
+    (`Trained`). Without a type parameter, the recipe of the latter two is an `EpochTraining`.
     """
     first = next(iter(inspect.signature(function).parameters.values())).annotation
-    written = inspect.unwrap(function).__globals__  # the names of the module that has the measure
+    written = inspect.unwrap(function).__globals__  # the names in the measure's module
     try:
         wanted = eval(first, written) if isinstance(first, str) else first
     except NameError as error:
@@ -107,10 +108,10 @@ def _require_wanted(function: Callable[..., Any], given: Context, own: Measureme
 
 
 def subject(node: MeasurementNode) -> Context:
-    """What the function is given: a trained model, a recipe, or only where it runs.
+    """Return what the function is given: a trained model, a recipe, or only the context.
 
     Raises:
-        VitrailError: the run is not trained, or its weights are not those that it was trained to.
+        VitrailError: the run is not trained, or its weights are not those that its record names.
     """
     own = node.measurement
     where = (own.device, node.data_root, own.seed)

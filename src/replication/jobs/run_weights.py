@@ -1,4 +1,4 @@
-"""Weights of trained runs that other nodes use, as the records of the trainings vouch for them."""
+"""Weights of trained runs that other nodes use, checked against the records of the trainings."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def starting_weights(source: Run) -> Path:
-    """Find the weights of the run that a training starts from.
+    """Return the weights of the run from which a training starts.
 
-    Raises VitrailError if that run is not trained, or its weights are not its own.
+    Raises VitrailError if that run is not trained, or if its weights are not its own.
     """
     require_recipe(source.weights, source.recipe.hash)
     require_own_weights(source)
@@ -28,7 +28,7 @@ def starting_weights(source: Run) -> Path:
 
 
 def training_of(node: TrainingNode) -> TrainingRun[AnyRecipe]:
-    """What the engine is given to do a node, which starts where the node says.
+    """Return the input of the training engine for a node, with the weights that it starts from.
 
     Raises:
         VitrailError: the run that it starts from is not trained, or its weights are not its own.
@@ -49,10 +49,10 @@ def training_of(node: TrainingNode) -> TrainingRun[AnyRecipe]:
 
 
 def require_own_weights(run: Run) -> Record:
-    """Refuse weights of another seed, or others than the run's record names; return that record.
+    """Check that a run's weights have its seed and are those of its record; return the record.
 
     Raises:
-        VitrailError: the weights or their record are missing, damaged or others.
+        VitrailError: the weights or their record are missing or damaged, or they differ.
     """
     remedy = (
         f"delete {run.folder} and run snakemake TARGET --forcerun {run.record} to train seed "

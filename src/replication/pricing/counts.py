@@ -31,7 +31,7 @@ NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # fields of a model 
 
 @dataclass(frozen=True)
 class ModelCost:
-    """The parameters of a model, and the FLOPs of its forward pass on one image (2 per multiply-add)."""
+    """A model's parameters, and the FLOPs of a forward pass on one image (2 per multiply-add)."""
 
     parameters: int
     forward_flops: int

@@ -105,7 +105,7 @@ class Estimate:
 
     @property
     def submissions(self) -> int:
-        """Return the number of jobs that the profile slurm submits; it renders on the local machine."""
+        """Return the number of jobs that the profile slurm submits; rendering is local."""
         submitted = [self.nodes[step] for step in ("train", "evaluate", "benchmark")]
         return sum(sum(states.values()) - states["done"] for states in submitted)
 
@@ -116,7 +116,7 @@ class Estimate:
 
     @cached_property
     def evaluations(self) -> tuple[dict[str, Work], list[str]]:
-        """Return the work of measurements of trained models by measure; then measures without a price."""
+        """Return the work of evaluations by measure, and the measures that have no price."""
         priced: dict[str, Work] = defaultdict(Work)
         others: dict[str, None] = {}
         for taken in self.measurements:
@@ -134,7 +134,7 @@ class Estimate:
 
     @cached_property
     def disk(self) -> list[tuple[str, Path, int]]:
-        """Return what is still to be written or downloaded: what, where, and at most how many bytes."""
+        """Return what is still to be written or downloaded: what, where, and maximum bytes."""
         costs, runs_root = self.costs, self.catalog.runs_root
         missing = [run for run in self.runs if state_of(run) != "done"]
         weights = sum(costs.weights_bytes(run) for run in missing)

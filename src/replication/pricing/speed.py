@@ -1,15 +1,15 @@
-"""Seconds of one device for a run or a measurement.
+"""The time of a run or a measurement, in seconds of one device.
 
-To train takes epochs x training images / speed. The speed is that of the same recipe's trainings on
-this kind of device (in ``runs/``, else among the published results), or else what the paper says,
-or else computed: the FLOP/s that the device sustains, a range with its source in
-``configs/hardware.yaml``, over the training FLOPs of an image (as many forward passes as the task
-needs, three for a classifier). Another schedule, or other numbers of the same optimizer, are taken
-to change no speed.
+A training takes (epochs x training images) / speed. The speed is, in this order of preference: that
+of the same recipe's trainings on this kind of device (in ``runs/``, then among the published
+results); that which the paper states; or a computed one, namely the FLOP/s that the device sustains
+(a range with its source in ``configs/hardware.yaml``) divided by the training FLOPs of an image (as
+many forward passes as the task needs: three for a classifier). It is assumed that another schedule,
+or other numbers of the same optimizer, do not change the speed.
 
-To evaluate takes the FLOPs of the forward passes that the measure itself names
-(`replication.context.passes`), over the FLOP/s that the device sustains. Measures that name none
-are not priced.
+An evaluation takes the FLOPs of the forward passes that the measure declares
+(`replication.context.passes`), divided by the FLOP/s that the device sustains. Measures that
+declare none have no price.
 """
 
 from __future__ import annotations

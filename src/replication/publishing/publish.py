@@ -184,7 +184,7 @@ def _node_of_now(
 
 
 def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
-    """Return the files of the records, one for each paper, by their names in the published folder."""
+    """Return the files of the records, one for each paper, by their names when published."""
     ordered = [record for _, record in sorted(records.items())]
     return {
         f"{paper}/{RECORDS}": as_lines(own)
