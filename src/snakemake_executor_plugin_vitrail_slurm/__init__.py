@@ -93,7 +93,7 @@ LONGEST_WAIT = 600  # seconds between two submissions of a job that waits
 # usually pass, and for unknown ones.
 PATIENCE = 48 * 3600
 PATIENCE_WITH_UNKNOWN = 600
-SIGNAL = "USR1@120"  # what SLURM sends a job, and how many seconds before its time is up
+SIGNAL = "USR1@120"  # the signal that SLURM sends a job, and how many seconds before its end
 SECONDS_TO_ANSWER = 60
 
 

@@ -38,13 +38,13 @@ COLUMNS = [
     *("paper", "artifact", "row", "column", "metric", "unit"),
     *("measured", "std", "n_seeds", "ci_low", "ci_high"),
     *("paper_value", "paper_std", "difference", "verdict"),
-    "explained_by",  # the variant's label where it is "explained", the sentence where "refused"
+    "explained_by",  # the variant's label if "explained", the measure's sentence if "refused"
     *("scale", "dataset", "device", "recipe_hash", "commit"),
     "measurement",  # the SHA-256 of the record of each seed, separated by spaces
     "source",
-    "drawn_by_seed",  # "yes" where each seed was judged on images of its own
+    "drawn_by_seed",  # "yes" if each seed was judged on images of its own
     "by_seed",  # the number under each seed that has one, separated by spaces
-    "by_image",  # of `replication.measures.packed_scores`; empty where single images are not known
+    "by_image",  # scores by `replication.measures.packed_scores`; empty if not known by image
 ]
 NUMBERS = ["measured", "std", "ci_low", "ci_high", "paper_std", "difference"]
 CONFIDENCE = 0.95
@@ -248,7 +248,7 @@ def mean_of_pairs(differences: np.ndarray) -> Uncertainty:
 
     For a single seed it covers the spread over images alone.
     """
-    means = [differences.mean(axis=axis) for axis in (0, 1)]  # of each image, of each seed
+    means = [differences.mean(axis=axis) for axis in (0, 1)]  # means by image, means by seed
     return _sum(*((m.var(ddof=1) / len(m), len(m) - 1) for m in means if len(m) > 1))
 
 

@@ -42,7 +42,7 @@ def difference(before: Side, after: Side, published: float) -> Uncertainty | Non
     `published` is the standard deviation that is used if all seeds have equal numbers; 0 if none is
     published.
     """
-    spread = [side for side in (before, after) if side.std > 0]  # not NaN, as of a single run
+    spread = [side for side in (before, after) if side.std > 0]  # False for NaN, of a single run
     if not spread:
         runs = 1 / before.n_seeds + 1 / after.n_seeds
         single = runs == 2  # one on each side

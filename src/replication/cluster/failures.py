@@ -54,7 +54,7 @@ class Failure:
         Raises:
             VitrailError: it cannot be written.
         """
-        # Not durable: to wait for a faulty disk may never end.
+        # Not durable: a faulty disk may never confirm the write.
         with atomic_path(folder / f"{job}.json", durable=False) as temporary:
             temporary.write_text(json.dumps(asdict(self)) + "\n", encoding="utf-8")
 

@@ -1,1 +1,1 @@
-"""What the files below ``configs/`` say, typed and checked; no torch."""
+"""The files below ``configs/`` as typed and checked objects; nothing here imports torch."""

@@ -47,7 +47,7 @@ class PaperTraining(EpochTraining):
 
     @property
     def code(self) -> tuple[str, ...]:
-        """As `Training.code`."""
+        """Return the code that trains it, as `Training.code`, with the paper's objective."""
         return (*super().code, f"{self.objective}:Objective")
 
 

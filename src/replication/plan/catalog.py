@@ -90,7 +90,7 @@ class Target:
 class Links:
     """Look up the measurements and runs of artifacts and cells, which hold paths of records."""
 
-    if TYPE_CHECKING:  # an attribute of a paper, computed by the catalogue
+    if TYPE_CHECKING:  # `Paper` has it as an attribute, `Catalog` as a cached property
 
         @property
         def measured(self) -> Mapping[Path, Measurement]:
@@ -840,9 +840,9 @@ class Catalog(Links):
 
 
 def load_catalog(root: Path = Path(), **overrides: Any) -> Catalog:
-    """Read the catalogue from a checkout; `overrides` are laid over ``configs/default.yaml``.
+    """Read the catalogue from a checkout; `overrides` replace values of ``configs/default.yaml``.
 
-    Raises VitrailError where `root` is no checkout of Vitrail, or a file in it is wrong.
+    Raises VitrailError if `root` is no checkout of Vitrail, or if a file in it is wrong.
     """
     return Catalog(root, load_settings(root, overrides))
 

@@ -218,7 +218,7 @@ def _named_in(value: Any) -> list[str]:
     known = registering_modules()
     if any(text.startswith(HUBS) for text in strings):  # a hub's model may use any of our models
         names = {*known}
-    else:  # a name may carry the tag of its weights, as timm's do
+    else:  # a name may end with the tag of its weights, as in timm
         names = {text.partition(".")[0] for text in strings} & known.keys()
     return [f"{known[name]}:{name}" for name in sorted(names)]
 

@@ -79,8 +79,9 @@ def stand_ins(own: Mapping[str, str | None], registry: Mapping[str, DatasetInfo]
 def changes_of(recipe: Training, device: str) -> dict[str, Any]:
     """Return the values to merge over a recipe so that it trains for two steps on this device.
 
-    A training of no steps keeps none. A training that saves teachers takes as many steps as it
-    saves teachers, but at least two.
+    A training of no steps keeps none, except that of a segmenter, whose published weights are not
+    loaded here. A training that saves teachers takes as many steps as it saves teachers, but at
+    least two.
     """
     fields = recipe.model_dump(mode="json")
     own, model = fields["schedule"], fields["model"]
@@ -94,7 +95,7 @@ def changes_of(recipe: Training, device: str) -> dict[str, Any]:
         kept = max(STEPS, own["steps"] // own["save_teacher_steps"])
         short = {"steps": kept, "planned_steps": None, "save_teacher_steps": 1}
         changes["schedule"] = {**short, "warmup_steps": min(1, own["warmup_steps"])}
-    elif "save_teacher_steps" not in own:  # a segmenter, of published weights too
+    elif "save_teacher_steps" not in own:  # a segmenter, even one of no steps
         changes["schedule"] = {"steps": STEPS}
     if model.get("pretrained"):
         changes["model"]["pretrained"] = type(recipe.model).model_fields["pretrained"].default

@@ -326,7 +326,7 @@ def replace_folder(
         what = f"cannot write {folder}: {error.strerror or error}"
         raise VitrailError(f"{what}; make room or correct the permissions") from None
     finally:
-        if old.exists() and not folder.exists():  # also when it was interrupted between the two
+        if old.exists() and not folder.exists():  # interrupted between the two renames
             old.rename(folder)
         shutil.rmtree(new, ignore_errors=True)
         shutil.rmtree(old, ignore_errors=True)

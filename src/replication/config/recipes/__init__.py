@@ -1,5 +1,6 @@
-"""The fields of each kind of training, one module each; nothing here imports torch.
+"""The fields of each kind of training, in one module each; nothing here imports torch.
 
-A field decides by its value, which the recipe's hash holds: so a new field with a default makes
-nothing due, and no number depends on these modules (`replication.plan.module_digest`).
+A field decides a result only by its value, which enters the recipe's hash. So a new field with a
+default makes nothing due, and the code of these modules enters no digest
+(`replication.plan.module_digest`).
 """

@@ -10,7 +10,7 @@ from replication.config.recipe import EpochTraining
 
 
 class ClassificationRecipe(EpochTraining):
-    """Everything that decides the training of a classifier but the seed."""
+    """Everything that decides the training of a classifier except the seed."""
 
     engine: ClassVar[str] = "replication.training.loop"
     hub_task: ClassVar[str] = "image-classification"
@@ -37,5 +37,5 @@ class ClassificationRecipe(EpochTraining):
 
     @property
     def averages_weights(self) -> bool:
-        """Whether a moving average of the weights is kept beside them."""
+        """Tell whether a moving average of the weights is kept beside them."""
         return self.ema_decay is not None

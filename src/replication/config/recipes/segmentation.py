@@ -1,4 +1,4 @@
-"""The recipe of a segmenter: a configuration of MMSegmentation, and what is laid over it."""
+"""The recipe of a segmenter: a configuration of MMSegmentation, and the changes to it."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ seen = inference_model(init_model("config.py", "mmseg.pth", device="cpu"), "phot
 
 
 class Segmenter(Strict):
-    """An MMSegmentation configuration, and what is laid over its `model`.
+    """An MMSegmentation configuration; `args` are merged over its `model`.
 
-    `name` is a file of ``configs/segmentation`` without its suffix, or one of MMSegmentation's own
-    as ``mmseg::swin/<file>``. `files` is the code of the former and of those of ours that it
-    inherits, the most basic first, by their paths in that folder.
+    `name` is a file of ``configs/segmentation`` without its suffix, or a file of MMSegmentation as
+    ``mmseg::swin/<file>``. In the first case, `files` has the code of this file and of those of
+    ours that it inherits, the most basic first, by their paths in that folder.
     """
 
     weights_from: ClassVar[None] = None  # it starts from published weights, never from a run's
@@ -45,12 +45,12 @@ class Segmenter(Strict):
 
     @property
     def published(self) -> str | None:
-        """As `Model.published`."""
+        """Return the name of the published weights that training starts from; None for none."""
         return self.pretrained
 
 
 class Scenes(Strict):
-    """The dataset; how its images become tensors is the configuration's."""
+    """The dataset; the configuration defines how its images become tensors."""
 
     dataset: str
     version: PositiveInt = 1
@@ -58,16 +58,17 @@ class Scenes(Strict):
 
 
 class Steps(Strict):
-    """Optimiser steps; the configuration's learning rate schedule is stretched to them.
+    """The number of optimiser steps; the learning rate schedule is stretched to them.
 
-    Zero steps: weights are used as they come, and published ones are those of the whole segmenter.
+    The schedule is the configuration's. With 0 steps nothing is trained, and published weights are
+    those of the whole segmenter.
     """
 
     steps: int = Field(ge=0)
 
 
 class SegmentationRecipe(Training):
-    """Everything that decides the training of a segmenter but the seed."""
+    """Everything that decides the training of a segmenter except the seed."""
 
     engine: ClassVar[str] = "replication.training.segmentation.training"
     builder: ClassVar[str] = "replication.training.segmentation.config"
@@ -88,26 +89,26 @@ class SegmentationRecipe(Training):
     batch: Whole
 
     def longer(self, factor: int) -> Self:
-        """As `Training.longer`; the configuration's schedule is stretched to the steps."""
+        """Return the recipe with `factor` times the steps; the schedule is stretched to them."""
         return self._with({"schedule": {"steps": factor * self.schedule.steps}})
 
     def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
+        """Return the number of steps of the recipe, which the number of images does not change."""
         return self.schedule.steps
 
     def images(self, train_images: int) -> int:
-        """Steps x batch."""
+        """Return steps x batch size."""
         return self.schedule.steps * self.batch.size
 
     def names_elsewhere(self) -> Iterable[str]:
-        """Every string in the configuration; among them are the types that it names.
+        """Return every string in the configuration; the types that it names are among them.
 
-        MMSegmentation's own files name none of ours.
+        MMSegmentation's own files are not read, since they name no type of ours.
         """
         return set().union(*map(strings_in, self.model.files.values()))
 
     def shown(self) -> dict[str, Any]:
-        """As `Training.shown`."""
+        """Return the recipe for display, as `Training.shown`."""
         values = super().shown()
         values["model"]["files"] = {
             name: f"{len(code.splitlines())} lines (digest {short_hash(code)})"
@@ -117,7 +118,7 @@ class SegmentationRecipe(Training):
 
     @classmethod
     def derived(cls, written: Delta, root: Path) -> Placed:
-        """The files of the configuration, where it is ours."""
+        """Return the configuration's files with their places; empty if none is ours."""
         model = written.get("model")
         name = model.get("name") if isinstance(model, dict) else None
         if not isinstance(name, str) or not (files := config_files(name, root)):

@@ -1,4 +1,4 @@
-"""The recipe of a backbone that learns by DINOv2."""
+"""The recipe of a backbone that is trained by DINOv2."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ Span = tuple[float, float]
 
 
 class Crops(Strict):
-    """DINOv2's multi-crop; global crops have the size that images have at evaluation.
+    """DINOv2's multi-crop; global crops have the image size of evaluation.
 
-    Of three probabilities of blur, the first two are those of the global crops.
+    `blur_prob` has the probabilities of the first global, the second global and the local crops.
     """
 
     resize: PositiveInt | None = Field(
@@ -41,14 +41,17 @@ class Crops(Strict):
 
 
 class Masks(Strict):
-    """iBOT's masks: how many global crops have one, and the share of patches, from and to."""
+    """iBOT's masks: the share of global crops with a mask, and the masked share of their patches.
+
+    `ratio` is the range of the masked share, from and to.
+    """
 
     probability: float = Field(ge=0, le=1)
     ratio: Span
 
 
 class ProjectionHead(Strict):
-    """DINO's head; a `separate` one is trained for patches."""
+    """DINO's head; with `separate`, a second head is trained for patches."""
 
     hidden: PositiveInt
     bottleneck: PositiveInt
@@ -57,7 +60,7 @@ class ProjectionHead(Strict):
 
 
 class Teacher(Strict):
-    """The moving average of the student, and the targets that it gives."""
+    """The teacher: the moving average of the student, and the targets that it gives."""
 
     momentum: Span = Field(description="of the moving average, from and to, by a cosine")
     temperature: Span = Field(description="of the targets, from and to, linear")
@@ -67,7 +70,7 @@ class Teacher(Strict):
 
 
 class LayerwiseAdamW(Strict):
-    """AdamW with layer decay; `lr` is the peak, for the global batch."""
+    """AdamW with layer decay; `lr` is the peak rate for the whole batch."""
 
     lr: PositiveFloat
     betas: Span = (0.9, 0.999)
@@ -81,9 +84,9 @@ class LayerwiseAdamW(Strict):
 
 
 class StepSchedule(Strict):
-    """Steps: of all, of the linear warm-up before the cosine, and until the last layer moves.
+    """Numbers of steps: of the training, of the warm-up, and until the last layer is trained.
 
-    With none at all, weights are used as they come.
+    The warm-up is linear, and a cosine follows it. With 0 `steps` nothing is trained.
     """
 
     steps: NonNegativeInt
@@ -114,10 +117,10 @@ STEP_COUNTS = (
 
 
 class SelfSupervisionRecipe(TimmTraining):
-    """Everything that decides a training by DINOv2 but the seed.
+    """Everything that decides a training by DINOv2 except the seed.
 
-    A micro-batch is what one GPU takes: masks, the KoLeo loss and stochastic depth are drawn for
-    each.
+    A micro-batch is the part of a step on one GPU: masks, the KoLeo loss and stochastic depth are
+    computed for each one separately.
     """
 
     engine: ClassVar[str] = "replication.papers.octic.dinov2.training"
@@ -147,7 +150,7 @@ class SelfSupervisionRecipe(TimmTraining):
     compile: bool = False
 
     def longer(self, factor: int) -> Self:
-        """As `Training.longer`; every number of steps is stretched."""
+        """Return the recipe with `factor` times every number of steps."""
         schedule = self.schedule
         counts = {name: getattr(schedule, name) for name in STEP_COUNTS}
         stretched = {name: factor * count for name, count in counts.items() if count is not None}
@@ -155,20 +158,24 @@ class SelfSupervisionRecipe(TimmTraining):
         return self._with({"schedule": stretched, "teacher": teacher})
 
     def steps(self, train_images: int) -> int:
-        """As the recipe says, however many images there are."""
+        """Return the number of steps of the recipe, which the number of images does not change."""
         return self.schedule.steps
 
     def images(self, train_images: int) -> int:
-        """Steps x batch."""
+        """Return steps x batch size."""
         return self.schedule.steps * self.batch.size
 
     @property
     def averages_weights(self) -> bool:
-        """The teacher is an average."""
+        """Return True: the teacher is a moving average of the weights."""
         return True
 
     @property
     def forward_passes(self) -> float:
-        """Global crops pass teacher and student, local ones the student, by their area."""
+        """Return the cost of a training image in forward passes.
+
+        Global crops pass through teacher and student, local crops through the student only; a crop
+        counts by its area.
+        """
         area = (self.crops.local_size / self.data.image_size) ** 2
         return 2 + 3 * (1 - self.drop_path) * (2 + self.crops.local_count * area)
