@@ -96,7 +96,7 @@ class PartitionFile(Strict):
 
 
 def suitable(partitions: Iterable[Partition], asked: Resources) -> list[Partition]:
-    """Return the partitions that the executor would choose for a job, whatever its time.
+    """Return the partitions that the executor could choose for a job, whatever its time.
 
     The job's time is later cut to that of its partition. Resources that only a site asks for (a
     cluster, a model of GPUs) exclude no partition here.

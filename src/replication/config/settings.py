@@ -64,7 +64,7 @@ class Settings(Strict):
 
     @property
     def label(self) -> str:
-        """Return the name of the results' folder: the scale, with a suffix for a rehearsal."""
+        """Return the scale's name in results and their folder, with a suffix for a rehearsal."""
         return f"{self.scale}-fast_dev_run" if self.fast_dev_run else self.scale
 
     @property

@@ -208,7 +208,7 @@ def _bound(
         match node:
             case ast.alias() if id(node) in imports:
                 each = imports[id(node)]
-                single = each.local.isidentifier()  # `import a.b` binds `a`, which has more than `b`
+                single = each.local.isidentifier()  # `import a.b` binds `a`, which has more in it
                 yield each.local.partition(".")[0], each.meaning if single else VARIOUS
             case ast.alias():
                 yield (node.asname or node.name).partition(".")[0], VARIOUS

@@ -93,7 +93,8 @@ class PaperAtScale:
     def stand_ins(self) -> StandIns:
         """Return the stand-in of each dataset that has one; the paper's overrides the scale's.
 
-        It is None for a dataset whose images the scale does not have.
+        It is None for a dataset whose images the scale does not have. In a rehearsal it is a
+        miniature, if there is one.
         """
         own = _stand_ins(self.scale, self.layers)
         return fast_dev_run.stand_ins(own, self.datasets) if self.rehearsed else own
@@ -160,16 +161,19 @@ class PaperAtScale:
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def searched_rate(self, name: str) -> float | None:
-        """Return the best rate of the search that covers a recipe; None if none has ended."""
+        """Return the best rate of the search that covers a recipe; None before it has ended.
+
+        None, too, if no search covers the recipe.
+        """
         searched = self.searches.covering(name)
         return self.searches.best_rate(searched, *self.searched(searched)) if searched else None
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def tuning_result(self, name: str) -> TuningResult | None:
-        """Return the result of the search that covers a recipe; None if none has ended.
+        """Return the result of the search that covers a recipe; None before it has ended.
 
-        For a recipe that starts from the weights of others, it is the search of the one trained
-        first.
+        None, too, if no search covers the recipe. For a recipe that starts from the weights of
+        others, it is the search of the one trained first.
         """
         trained = (name, *self.sources(name))[-1]
         searched = self.searches.covering(trained)
@@ -265,7 +269,7 @@ class PaperAtScale:
     def run_settings(self, recipe: str | None = None) -> RunSettings:
         """Return the settings of a recipe's runs: seeds, training options and resources.
 
-        Without a recipe, return those that apply to names matched by ``*`` alone.
+        Without a recipe, only the changes under the pattern ``*`` apply.
         """
         own = self.scale.with_deltas(self._matching("runs", recipe or ""))
         return fast_dev_run.run_settings_of(own) if self.rehearsed else own

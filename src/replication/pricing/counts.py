@@ -76,9 +76,10 @@ def passes_of(function: str, given: Mapping[str, Any]) -> Mapping[float, float] 
 
 
 def images_passed(measurement: Measurement) -> Mapping[float, float] | None:
-    """Return the images that pass through a model to measure it, by their relative side.
+    """Return the number of images that pass through a model to measure it, by their side.
 
-    None for a measurement without a trained model, and if `passes_of` is None.
+    The side is relative to the recipe's. None for a measurement without a trained model, and if
+    `passes_of` is None.
     """
     run = measurement.run
     if run is None:

@@ -174,8 +174,8 @@ class SelfSupervisionRecipe(TimmTraining):
     def forward_passes(self) -> float:
         """Return the cost of a training image in forward passes.
 
-        Global crops pass through teacher and student, local crops through the student only; a crop
-        counts by its area.
+        Global crops pass through teacher and student, local crops through the student only. A local
+        crop counts by its area as a share of a global crop's.
         """
         area = (self.crops.local_size / self.data.image_size) ** 2
         return 2 + 3 * (1 - self.drop_path) * (2 + self.crops.local_count * area)
