@@ -9,4 +9,4 @@ Importing this package imports none of them.
 """
 
 CHECKPOINTS_KEPT = 2
-"""So many of a run's newest checkpoints stay: the last one may turn out to be damaged."""
+"""How many of a run's newest checkpoints are kept: more than 1, as the last may be damaged."""

@@ -1,9 +1,10 @@
-"""Resume state on disk: the last two checkpoints of a run, each with a seal.
+"""Save and load the checkpoints of a run: the newest two, each with a seal.
 
-A checkpoint is `step-00000123.pt` and its seal `step-00000123.json`: recipe hash, seed, digest of
-the datasets' entries, that of the weights at the start, size, SHA-256 of the bytes handed to the
-disk. The seal is written first, so a checkpoint without one is damaged, while a seal without a
-checkpoint is only the trace of a kill.
+A checkpoint is the file `step-00000123.pt`. Its seal is `step-00000123.json`, which holds the
+recipe's hash, the seed, the digest of the datasets' entries, the SHA-256 of the file of initial
+weights, and the size and SHA-256 of the checkpoint's bytes. The seal is written first. So a
+checkpoint without a seal is damaged, and a seal without a checkpoint only shows that the process
+was killed while it saved.
 """
 
 # decides no number
@@ -27,9 +28,14 @@ from vitrail.files import atomic_path, clear_temporaries, sha256, write_atomical
 
 
 class Checkpoints:
-    """The checkpoints in `folder` of one run: its recipe's hash, its seed, its data's digest.
+    """The checkpoints of one run.
 
-    `start` is the SHA-256 of the file of weights that it starts from, None where there is none.
+    Args:
+        folder: where they lie.
+        recipe_hash: hash of the run's recipe.
+        seed: seed of the run.
+        data: digest of the datasets' entries (`replication.training.run_folder.data_digest`).
+        start: SHA-256 of the file of weights that the run starts from; None without such a file.
     """
 
     def __init__(
@@ -39,9 +45,10 @@ class Checkpoints:
         self._owner = {"recipe_hash": recipe_hash, "seed": seed, "data": data}
 
     def save(self, step: int, state: dict[str, Any]) -> Path:
-        """Write `state` after `step` steps, and drop all but the last two checkpoints.
+        """Save `state` after `step` steps, delete all but the newest two checkpoints.
 
-        Raises VitrailError if the disk is full or the folder read-only; older ones are intact.
+        Returns the checkpoint's path. Raises VitrailError if the disk is full or the folder is
+        read-only; the older checkpoints are then unchanged.
         """
         path = self.folder / f"step-{step:08d}.pt"
         with atomic_path(path) as partial:
@@ -49,7 +56,7 @@ class Checkpoints:
                 try:
                     torch.save({"step": step, **state}, file)
                 except RuntimeError as error:
-                    raise file.error or error from None  # torch's zip writer hides the disk's
+                    raise file.error or error from None  # torch's zip writer hides the OSError
                 size, digest = file.tell(), file.sha256.hexdigest()
             seal = {**self._owner, "step": step, "bytes": size, "sha256": digest}
             seal["initial_sha256"] = self._start
@@ -59,18 +66,18 @@ class Checkpoints:
         return path
 
     def latest(self) -> Path | None:
-        """Return the newest sound checkpoint, or None where the run has none yet.
+        """Return the path of the newest undamaged checkpoint, or None if the run has none yet.
 
-        A damaged one is passed over with a warning and deleted, as are leftovers of a kill. Raises
-        VitrailError if one belongs to another recipe or seed, to other data or to other weights at
-        the start, or all are damaged.
+        Newer checkpoints that are damaged are skipped with a warning and deleted, as are the
+        temporary files of a killed process. Raises VitrailError if a checkpoint belongs to another
+        recipe, seed, data or initial weights, or if all checkpoints are damaged.
         """
         clear_temporaries(self.folder)
         damaged: list[Path] = []
         for path in self._paths():
             fault = self._fault(path)
             if fault is None:
-                for old in damaged:  # else they would count among those kept
+                for old in damaged:  # otherwise they would count as kept checkpoints
                     self._delete(old)
                 return path
             print(f"warning: checkpoint {path} is damaged ({fault}) and left out", file=sys.stderr)
@@ -83,12 +90,12 @@ class Checkpoints:
         return None
 
     def load(self, path: Path) -> tuple[int, dict[str, Any]]:
-        """Return step and state of a checkpoint that `latest` has found sound, on the CPU."""
+        """Return the step and the state, on the CPU, of a checkpoint that `latest` returned."""
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state.pop("step"), state
 
     def clear(self) -> None:
-        """Delete the folder, once the weights are safely on disk."""
+        """Delete the folder of the checkpoints; call it once the final weights are on disk."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _paths(self) -> list[Path]:
@@ -100,7 +107,10 @@ class Checkpoints:
         path.with_suffix(".json").unlink(missing_ok=True)
 
     def _fault(self, path: Path) -> str | None:
-        """Say what is wrong with a checkpoint's bytes, None if nothing is."""
+        """Return why a checkpoint is damaged, or None if it is not.
+
+        Raises VitrailError if it belongs to another run or started from other weights.
+        """
         try:
             seal = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
             owner = {key: seal[key] for key in self._owner}
@@ -112,7 +122,7 @@ class Checkpoints:
                 f"checkpoint {path} is of {_run_of(owner)}, not of {_run_of(self._owner)}: delete "
                 f"{self.folder} to train from the start, or train in another folder"
             )
-        started = seal.get("initial_sha256")  # unknown of a checkpoint of older code
+        started = seal.get("initial_sha256")  # absent from checkpoints of older code
         if None not in (started, self._start) and started != self._start:
             raise VitrailError(
                 f"checkpoint {path} was trained from other weights than those that training starts "
@@ -125,9 +135,9 @@ class Checkpoints:
                 return "its SHA-256 differs from the one recorded"
         except OSError as error:
             return error.strerror or str(error)
-        try:  # `mmap` leaves the tensors on the disk
+        try:  # `mmap`: do not read the tensors into memory
             state = torch.load(path, map_location="cpu", weights_only=True, mmap=True)
-        except Exception as error:  # bytes that nobody could have saved fail in many ways
+        except Exception as error:  # torch raises many types for damaged files
             return f"torch cannot load it: {first_line(error)}"
         return None if isinstance(state, dict) and "step" in state else "it holds no state"
 
@@ -138,7 +148,7 @@ def _run_of(owner: Mapping[str, Any]) -> str:
 
 
 class _Sealed(io.BufferedWriter):
-    """A new file that keeps the digest and the error of what is written to it."""
+    """A new binary file that records the SHA-256 of its bytes and the error of a failed write."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(io.FileIO(path, "w"))

@@ -1,16 +1,17 @@
-"""The engine of the kinds of training that papers bring: what they minimise is a module of theirs.
+"""The engine for recipes whose loss is defined by a paper's own module.
 
-A paper's ``training.py`` has a class `Objective`, a module that holds the model and whatever else
-is trained or kept with it (heads, frozen copies, buffers). It is called with the images
-``(B, 3, H, W)`` and the labels ``(B,)`` of a micro-batch, and returns their mean loss:
+A paper's ``training.py`` has a class `Objective`, an `nn.Module` that holds the model and
+whatever else is trained or saved with it (heads, frozen copies, buffers). It is called with the
+images ``(B, 3, H, W)`` and the labels ``(B,)`` of a micro-batch, and returns their mean loss:
 
     class Objective(nn.Module):
         def __init__(self, model: nn.Module, recipe: Any, classes: int) -> None: ...
         def forward(self, images: Tensor, labels: Tensor) -> Tensor: ...
 
-`recipe` has the fields of `replication.config.recipe.EpochTraining` and the paper's own. All else
-is the loop's: steps, accumulation, precision, schedule, checkpoints, signals. The randomness of a
-micro-batch follows from its number, so a resumed run ends in the same bits here, too.
+`recipe` has the fields of `replication.config.recipe.EpochTraining` and the paper's own. The
+training loop does the rest: steps, accumulation, precision, schedule, checkpoints, signals. The
+randomness of a micro-batch depends on the seed, the step and its index only, so a resumed run ends
+with the same bits as an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -34,16 +35,17 @@ if TYPE_CHECKING:
 
 
 def train(run: TrainingRun[PaperTraining]) -> Path:
-    """Train a run, or go on where an earlier attempt ended.
+    """Train a run, or resume it from its last checkpoint; return the path of its weights.
 
-    As `replication.training.loop.train`, whose errors these are; or the paper has no `Objective`.
+    Raises VitrailError as `replication.training.loop.train` does, or if the paper's module has no
+    class `Objective`.
     """
     require_start(run)
     return _ObjectiveLoop(run, Team.assemble(run.device)).complete()
 
 
 class _ObjectiveLoop(TrainingLoop):
-    """One model in training by the objective of its paper."""
+    """The training of one model with the objective of its paper."""
 
     run: TrainingRun[PaperTraining]
 
@@ -55,12 +57,12 @@ class _ObjectiveLoop(TrainingLoop):
         )
 
     def _validate(self) -> dict[str, float]:
-        """Nothing: only the paper's own measures know how to judge it."""
+        """Return no scores: only the paper's own measures can evaluate the model."""
         return {}
 
 
 class ObjectiveTrainer(EpochTrainer):
-    """A paper's objective with its optimiser."""
+    """A paper's objective with its optimiser; `objective` makes it from model, recipe, classes."""
 
     def __init__(
         self,
@@ -83,10 +85,10 @@ class ObjectiveTrainer(EpochTrainer):
         return loss.float()
 
     def state(self) -> dict[str, Any]:
-        """As `EpochTrainer.state`, with all of the objective."""
+        """Return `EpochTrainer.state` and the state dict of the whole objective."""
         return {**super().state(), "objective": self.module.state_dict()}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """As `EpochTrainer.restore`."""
+        """Restore the trainer and the objective from what `state` returned."""
         super().restore(state)
         self.module.load_state_dict(state["objective"])

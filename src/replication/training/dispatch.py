@@ -1,4 +1,4 @@
-"""What trains a recipe, and what builds its model: modules that the recipe's task names."""
+"""Import the modules that train a recipe and build its model; the recipe's task names them."""
 
 # decides no number
 
@@ -36,11 +36,12 @@ class TrainingRun(Generic[R]):
         dataset: the recipe's dataset.
         data_root: where the datasets lie.
         device: torch's name of the device.
-        options: how it is carried out, which changes no bit of the weights.
-        initial: file of the weights that the recipe starts from: published ones, which None takes
-            from timm's own store, or those of another run. Its SHA-256 is noted among the facts.
-        retrain: train a finished run anew if other code has trained it.
-        stop_after: stop, with a checkpoint, once this many steps of the run are taken.
+        options: how the training is carried out; they do not change a bit of the weights.
+        initial: file of the weights that the recipe starts from: published ones, or those of
+            another run. None for published weights loads them from timm's own store. The file's
+            SHA-256 is recorded in finished.json.
+        retrain: train a finished run again if its weights were trained by different code.
+        stop_after: stop, with a checkpoint, after this many steps, counted from the run's start.
         commit: the commit that the training is planned at.
     """
 
@@ -58,20 +59,20 @@ class TrainingRun(Generic[R]):
 
 
 class Engine(Protocol):
-    """What the module offers that a recipe names as its `engine`."""
+    """The interface of the module that a recipe names as its `engine`."""
 
     def train(self, run: TrainingRun[Training]) -> Path:
         """Train as `replication.training.loop.train` does; return the path of the weights."""
 
 
 class Builder(Protocol):
-    """What the module offers that a recipe names as its `builder`."""
+    """The interface of the module that a recipe names as its `builder`."""
 
     def build_model(self, recipe: Training, classes: int) -> nn.Module:
         """Make the recipe's model without published weights."""
 
     def image_shape(self, recipe: Training) -> tuple[int, int, int]:
-        """(channels, height, width) of an image as the model sees it in training."""
+        """Return (channels, height, width) of the model's input in training."""
 
 
 def engine_of(recipe: Training) -> Engine:

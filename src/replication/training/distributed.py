@@ -1,9 +1,10 @@
 """The processes of one training (one, or as many as torchrun has started), and their signals.
 
-Rank 0 alone reads and writes the run folder. It sends what it has read to the other ranks, its
-errors included, so that all continue or all stop. SIGTERM, SIGUSR1 and Ctrl-C, which a cluster
-sends before it takes a node away, are only noted: the loop finishes its step, saves a checkpoint
-and leaves with 128 + signal, so that the training counts as failed and is started again, to resume.
+Only rank 0 reads and writes the run folder. It sends what it has read, or its error, to the other
+ranks, so that all continue or all stop. A cluster sends SIGTERM or SIGUSR1 before it stops a job,
+and a person sends SIGINT by Ctrl-C. These signals are only recorded: the loop finishes its step,
+saves a checkpoint and exits with status 128 + signal, so that the training counts as failed, is
+started again, and resumes.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True)
 class Team:
-    """This process's place (`rank`) among `world` processes, and its device."""
+    """The processes of one training: this one's `rank` among `world` of them, and its device."""
 
     rank: int
     world: int
@@ -38,7 +39,7 @@ class Team:
 
     @classmethod
     def assemble(cls, device: str) -> Team:
-        """Join the processes that torchrun has started, if it has.
+        """Return this process's team; join the process group if torchrun has started several.
 
         Raises VitrailError if torch does not know the device, or this machine lacks it.
         """
@@ -47,20 +48,21 @@ class Team:
             torch.cuda.set_device(place)
         world = int(os.environ.get("WORLD_SIZE", 1))
         if world > 1 and not dist.is_initialized():
-            # gloo beside nccl: agreeing on when to stop must not wait for the GPU.
+            # gloo in addition to nccl: agreeing on when to stop must not wait for the GPU.
             dist.init_process_group("cpu:gloo,cuda:nccl" if place.type == "cuda" else "gloo")
             atexit.register(dist.destroy_process_group)
         return cls(dist.get_rank() if world > 1 else 0, world, place)
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this is the process that writes in the run folder."""
+        """Whether this process reads and writes the run folder."""
         return self.rank == 0
 
     def on_rank_zero(self, work: Callable[[], Result]) -> Result:
-        """Call `work` on rank 0 while the other ranks wait; all return its (picklable) result.
+        """Call `work` on rank 0 while the other ranks wait; all ranks return its result.
 
-        A VitrailError of `work` is raised on rank 0; the other ranks then exit with status 2.
+        The result must be picklable. A VitrailError of `work` is raised on rank 0; the other ranks
+        then exit with status 2.
         """
         if self.world == 1:
             return work()
@@ -76,9 +78,10 @@ class Team:
         return result
 
     def on_all_ranks(self, work: Callable[[], Result]) -> Result:
-        """Call `work`, which must not wait for another rank, on each; all succeed or all stop.
+        """Call `work` on every rank and return its result there; all succeed or all stop.
 
-        A VitrailError is raised on the first rank that met it; the other ranks exit with status 2.
+        `work` must not wait for another rank. A VitrailError is raised on the lowest rank on which
+        `work` raised one; the other ranks exit with status 2.
         """
         if self.world == 1:
             return work()
@@ -94,7 +97,7 @@ class Team:
         return cast(Result, result)
 
     def largest(self, *values: int) -> list[int]:
-        """Return, for each value, the largest that any process gave."""
+        """Return, for each of `values`, its maximum over the processes."""
         if self.world == 1:
             return list(values)
         shared = torch.tensor(values)
@@ -102,26 +105,28 @@ class Team:
         return [int(value) for value in shared]
 
     def sum(self, values: Tensor) -> Tensor:
-        """Add up `values` over the processes."""
+        """Return the sum of `values` over the processes; `values` is changed in place."""
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
     def mean(self, values: Tensor) -> Tensor:
-        """Average `values` over the processes."""
+        """Return the mean of `values` over the processes; `values` is changed in place."""
         return self.sum(values) / self.world if self.world > 1 else values
 
 
 SIGNALS = (signal.SIGTERM, signal.SIGUSR1, signal.SIGINT)
-# Without `sigwaitinfo`, as on macOS, a worker does not learn who sent SIGTERM (`prepare_worker`).
+# SIGTERM is shielded only where `sigwaitinfo` exists (not on macOS): without it, a data loader's
+# worker cannot find out which process sent the signal (`prepare_worker`).
 SHIELDED = SIGNALS if hasattr(signal, "sigwaitinfo") else (signal.SIGUSR1, signal.SIGINT)
 
 
 class Interruption(ExitStack):
-    """Within `with Interruption() as interruption`, `interruption.signal` is 0 until one comes.
+    """Record the last of `SIGNALS` that arrives in a `with` block, instead of ending the process.
 
-    On leaving, the handlers of before are back. Outside the main thread, where Python delivers no
-    signals, it listens to nothing.
+    In `with Interruption() as interruption`, `interruption.signal` is 0 until one arrives, then its
+    number. At the end of the block the previous handlers are restored. Outside the main thread,
+    where Python delivers no signals, nothing is recorded.
     """
 
     def __init__(self) -> None:
@@ -140,10 +145,11 @@ class Interruption(ExitStack):
 
 @contextmanager
 def shielded() -> Iterator[None]:
-    """Let processes that start within the block never see these signals.
+    """Block `SHIELDED` in processes that start within the `with` block.
 
-    A cluster signals every process of a training. A loader's worker that died of it would take the
-    training down in the middle of a step; only the training ends its workers (`prepare_worker`).
+    A cluster sends its signal to every process of a training. If it ended a data loader's worker,
+    the training would fail in the middle of a step. Workers are ended by the training only
+    (`prepare_worker`).
     """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, SHIELDED)
     try:

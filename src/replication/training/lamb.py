@@ -9,24 +9,27 @@ from timm.optim.lamb import Lamb, lamb
 from torch import Tensor
 
 STACKED = (3, 5)
-"""Dimensions of weights that stack tensors on their first axis: linear layers, patch filters."""
+"""Numbers of dimensions of weights whose first axis stacks tensors: linear layers and filters."""
 
 
 class StackedLamb(Lamb):
-    """timm's LAMB, for which a weight of 3 or 5 dimensions is as many tensors as its first axis.
+    """timm's LAMB, which treats a weight of 3 or 5 dimensions as a stack along its first axis.
 
-    Our equivariant layers stack the weights of representations of one size, which the authors'
+    Our equivariant layers stack the weights of representations of equal size, which the authors'
     code keeps as separate parameters: ``(4, c', c)`` of an octic linear layer, ``(6, c, 3, p / 2,
     p / 2)`` of a patch embedding. LAMB scales the update of each tensor by the norm of its weights
-    over that of its update (You et al., 2020, Alg. 2), so what counts as one matters. The state is
-    that of the whole weight.
+    over the norm of its update (You et al., 2020, Alg. 2), so the scale depends on how weights are
+    divided into tensors. The optimiser's state is kept for the whole weight.
     """
 
     @torch.no_grad()
     def step(  # type: ignore[override]  # timm names no overloads
         self, closure: Callable[[], float] | None = None
     ) -> float | None:
-        """Update the parameters by their gradients, after `closure` if there is one."""
+        """Update the parameters by their gradients; return the loss of `closure`, if given.
+
+        `closure` is called first, with gradients enabled, to compute the loss again.
+        """
         loss = None
         if closure is not None:
             with torch.enable_grad():
@@ -63,6 +66,6 @@ class StackedLamb(Lamb):
 
 
 def _tensors(stacks: Iterable[Tensor]) -> list[Tensor]:
-    """Take stacks apart, each into views."""
+    """Return the tensors that the stacks consist of, as views; other tensors stay whole."""
     parts = (stack.unbind() if stack.ndim in STACKED else (stack,) for stack in stacks)
     return [tensor for part in parts for tensor in part]

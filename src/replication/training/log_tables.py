@@ -1,4 +1,4 @@
-"""The logs of a run's seeds as tables, a row for each epoch.
+"""Read the training logs of a run's seeds as tables with one row per epoch.
 
 `vitrail curves` draws them, and `vitrail publish` publishes them.
 """
@@ -20,7 +20,10 @@ DIGITS = "%.6g"
 
 
 def logs_of(run: Path) -> Iterator[pd.DataFrame]:
-    """Yield what `by_epoch` makes of the log of each seed that has one, with a column ``seed``."""
+    """Yield a table for each seed of `run` with a log: a column ``seed``, then `by_epoch`'s.
+
+    Seeds come in ascending order; seeds whose log has no loss yet are skipped.
+    """
     named = ((re.fullmatch(r"seed(0|[1-9]\d*)", file.name), file) for file in run.glob("seed*/"))
     folders = {int(match[1]): folder for match, folder in named if match}
     for seed, folder in sorted(folders.items()):
@@ -30,11 +33,12 @@ def logs_of(run: Path) -> Iterator[pd.DataFrame]:
 
 
 def by_epoch(log: Path) -> pd.DataFrame:
-    """Read a ``log.jsonl`` as one row for each epoch that it covers.
+    """Read a ``log.jsonl`` as a table with one row per epoch, empty while there is no loss.
 
     Returns:
-        ``epoch``, where the row ends; ``step``; ``loss``, the mean over the epoch's steps; ``lr``,
-        ``images_per_second`` and what else is told, as last told in the epoch.
+        ``epoch``, the position of the epoch's last entry; ``step`` of that entry; ``loss``, the
+        mean over the epoch's steps; ``lr``, ``images_per_second`` and all other values of the log,
+        each as last logged in the epoch.
 
     Raises:
         VitrailError: the file cannot be read.
@@ -45,11 +49,11 @@ def by_epoch(log: Path) -> pd.DataFrame:
         raise VitrailError(
             f"cannot read {log} ({error.strerror or error}): correct its permissions"
         ) from None
-    # A training that goes on may be in the middle of a line.
+    # A running training may have written only part of the last line.
     entries = pd.DataFrame([json.loads(line) for line in lines if step_of(line) is not None])
     if "loss" not in entries:
         return pd.DataFrame()
-    # An entry's loss is the mean over the steps since the last entry that has one.
+    # The loss of an entry is the mean over the steps since the previous entry with a loss.
     told = entries["loss"].notna()
     steps = entries["step"].where(told).ffill().fillna(0).diff()
     steps.iloc[0] = entries["step"].iloc[0]

@@ -1,8 +1,8 @@
 """Trains a run, or resumes it from its last checkpoint.
 
-Everything that a step does follows from the recipe, the seed, the step's number and the state that
-`ClassifierTrainer` holds. So a run may be cut anywhere and resumed: on a CPU its weights are then
-bit for bit those of an uninterrupted run.
+A step depends only on the recipe, the seed, the step's number and the state that
+`ClassifierTrainer` holds. So a run may be interrupted anywhere and resumed: on a CPU its weights
+are then bit for bit those of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -46,22 +46,25 @@ if TYPE_CHECKING:
 
 
 def train(run: TrainingRun) -> Path:
-    """Train a run, or go on where an earlier attempt ended.
+    """Train a run, or resume it from its last checkpoint; return the path of its weights.
 
-    Started by torchrun, its processes share each step. A finished run is left as it is. With zero
-    epochs the weights that training would start from are the result. The weights are the moving
-    average if the recipe has one. Returns their path (`stop_after` may leave them unwritten).
+    Processes that torchrun has started share the work of each step. A finished run is not trained
+    again. With zero epochs, the initial weights are the result. If the recipe has a moving average
+    of the weights, the moving average is the result. The file of weights does not exist yet if
+    `run.stop_after` ended the training early.
 
-    Raises VitrailError if the recipe does not fit model, dataset or device, the folder is locked,
-    not writable or of another run, or the training has diverged. After SIGTERM, SIGUSR1 or SIGINT
-    and a checkpoint it exits with 128 + the signal's number.
+    After SIGTERM, SIGUSR1 or SIGINT, it saves a checkpoint and exits with status 128 + signal.
+
+    Raises:
+        VitrailError: the recipe does not fit the model, the dataset or the device; the run folder
+            is locked, not writable or of another run; or the training has diverged.
     """
     require_start(run)
     return TrainingLoop(run, Team.assemble(run.device)).complete()
 
 
 def require_start(run: TrainingRun[TimmTraining]) -> None:
-    """Refuse to train from other weights than those that the recipe names."""
+    """Raise VitrailError if the recipe starts from another run's weights and `initial` is None."""
     if run.recipe.model.weights_from and run.initial is None:
         raise VitrailError(
             f"the recipe starts from the weights of {run.recipe.model.weights_from} and was given "
@@ -70,7 +73,7 @@ def require_start(run: TrainingRun[TimmTraining]) -> None:
 
 
 class TrainingLoop(RunFolder):
-    """One classifier in training; another kind has its own model, samples and trainer."""
+    """The training of one classifier; subclasses for other tasks replace samples or trainer."""
 
     run: TrainingRun[Any]
     remedy = "lower optimizer.lr, lengthen schedule.warmup_epochs or set optimizer.clip_grad"
@@ -87,17 +90,17 @@ class TrainingLoop(RunFolder):
         return self.weights
 
     def keep_initial_weights(self) -> None:
-        """Save the weights that training would start from as the run's result."""
+        """Save the initial weights as the run's result, without training."""
         model = self.team.on_all_ranks(self._initial_model)
         self.team.on_rank_zero(lambda: self._keep_result(model, steps=0))
 
     def _keep_result(self, model: nn.Module, steps: int) -> None:
-        """Write the results, for timm's `create_model`, too."""
+        """Write the results of the run, and the ``config.json`` by which timm opens them."""
         write_config(model, self.run.recipe, self.run.dataset, self.run.folder)
         self.finish(model.state_dict(), steps)
 
     def _initial_model(self) -> nn.Module:
-        """Build the model that training starts from; the seed decides what no file does."""
+        """Build the model that training starts from; the seed draws weights that no file gives."""
         recipe, classes, initial = self.run.recipe, self.run.dataset.classes, self.run.initial
         seed_everything("initial weights", self.run.seed)
         if recipe.model.pretrained:
@@ -110,7 +113,7 @@ class TrainingLoop(RunFolder):
         return model
 
     def train(self) -> None:
-        """Take the steps that remain, and save the weights after the last."""
+        """Take the remaining steps, up to `run.stop_after`; after the last, save the weights."""
         run, recipe, team, batch = self.run, self.run.recipe, self.team, self.run.recipe.batch
         share = team.on_all_ranks(lambda: batch.share(team.world))
         samples = team.on_all_ranks(self._samples)
@@ -152,7 +155,7 @@ class TrainingLoop(RunFolder):
                 )
                 signal, save = team.largest(interruption.signal, due or interruption.signal > 0)
                 log = done % LOG_STEPS == 0 or done % per_epoch == 0 or done == steps
-                # On a GPU, reading a loss waits for all that is queued there: not at every step.
+                # On a GPU, reading a loss waits for all queued work, so not at every step there.
                 if save or log or team.device.type == "cpu":
                     self._require(self.losses.read(), self.losses.step)
                 self._keep(done)
@@ -171,10 +174,10 @@ class TrainingLoop(RunFolder):
                     raise SystemExit(128 + signal)
 
     def _samples(self) -> TrainingSamples:
-        """Open the training split under the recipe's augmentation.
+        """Open the training split with the recipe's augmentation.
 
-        Raises VitrailError if it has not as many images as the dataset's entry says, by which the
-        training was planned.
+        Raises VitrailError if its number of images differs from the dataset's `train_images`, from
+        which the number of steps was planned.
         """
         dataset = self.run.dataset
         images = build(dataset, "train", self.run.data_root, self.run.seed)
@@ -203,14 +206,14 @@ class TrainingLoop(RunFolder):
         )
 
     def _keep(self, step: int) -> None:
-        """Keep something of the state after `step` steps beside the run's results."""
+        """Do nothing; a subclass may save something else of the state after `step` steps."""
 
     def _signs(self, journal: TrainingLog) -> dict[str, float]:
-        """What the log tells besides the loss."""
+        """Return further values for the log entry; none here."""
         return {}
 
     def _validate(self) -> dict[str, float]:
-        """How well what the run would save now does on the validation split."""
+        """Return the scores, on the validation split, of the model that the run would save now."""
         run = self.run
         if self._validation is None:
             images = self.team.on_all_ranks(
@@ -221,7 +224,7 @@ class TrainingLoop(RunFolder):
         return validate(self.trainer.result, self._validation, self.team, run)
 
     def _resume(self) -> int:
-        """Go back to the newest sound checkpoint; return the number of steps taken."""
+        """Restore the newest undamaged checkpoint; return its step, 0 if there is none."""
         step, unlogged = 0, []
         self.last_checkpoint = self.team.on_rank_zero(self.checkpoints.latest)
         if self.last_checkpoint is not None:
@@ -260,16 +263,20 @@ class TrainingLoop(RunFolder):
         )
 
     def _require(self, fault: str | None, step: int) -> None:
-        """Stop a training that has diverged at `step`; what it saved before then stays."""
+        """Raise VitrailError if there is a `fault` at `step`: the training has diverged.
+
+        Checkpoints saved earlier are kept.
+        """
         if fault:
-            self.trainer.scheduler.step_update(step - 1)  # on a GPU, later steps are taken already
+            # The message gives the rate of `step`; on a GPU, later steps may already be taken.
+            self.trainer.scheduler.step_update(step - 1)
             raise VitrailError(
                 f"{self.run.folder}: {fault} (lr {self.trainer.lr:.3g}), the last good checkpoint "
                 f"is {self.last_checkpoint}: {self.remedy}"
             )
 
     def _save(self, step: int, finished: bool) -> None:
-        """Save the results of a finished run, a checkpoint of another."""
+        """Save the results if the run is `finished`, otherwise a checkpoint."""
         self._require(self.trainer.fault(step), step)
         if finished:
             self.team.on_rank_zero(lambda: self._keep_result(self.trainer.result, step))

@@ -1,7 +1,7 @@
-"""A trained run as others take it: timm's ``config.json``, and a model card.
+"""Write timm's ``config.json`` and a model card for a trained run.
 
-They lie beside the weights of every run, so that ``timm.create_model("local-dir:<run folder>",
-pretrained=True)`` makes the model again (after ``import vitrail.models``).
+They lie beside the weights of every run. After ``import vitrail.models``,
+``timm.create_model("local-dir:<run folder>", pretrained=True)`` loads the trained model.
 """
 
 # decides no number
@@ -49,9 +49,9 @@ Commit {commit}, seed {seed}.
 
 
 def write_config(model: nn.Module, recipe: Training, info: DatasetInfo, folder: Path) -> None:
-    """Write what timm makes the model again from, and how an image becomes its input.
+    """Write timm's ``config.json``: the model's architecture and its preprocessing of images.
 
-    There is no file for a registered module without timm's `pretrained_cfg`.
+    For a model without timm's attribute `pretrained_cfg`, no file is written.
     """
     if not hasattr(model, "pretrained_cfg"):
         return
@@ -72,9 +72,9 @@ def write_config(model: nn.Module, recipe: Training, info: DatasetInfo, folder: 
 def model_card(
     recipe: AnyRecipe, info: DatasetInfo, *, name: str, source: str, seed: int, commit: str
 ) -> str:
-    """Return the card of a run in Markdown: recipe, data and terms.
+    """Return the model card of a run, in Markdown: usage, dataset, licence, recipe.
 
-    timm opens the run by its `source`, such as ``local-dir:FOLDER``.
+    `source` is the name by which timm loads the run, such as ``local-dir:FOLDER``.
     """
     return CARD.format(
         library=recipe.library,

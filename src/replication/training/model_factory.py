@@ -1,4 +1,4 @@
-"""Models by name: made by timm, with the arguments, weights and precision that a recipe names."""
+"""Build models by timm, with the arguments, weights and precision that a recipe names."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HALF = {"bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 def autocast(device: str, precision: Precision) -> torch.autocast:
-    """Return the context in which a model runs in `precision`, in training and when measured.
+    """Return the context in which a model runs in `precision`, for training and for measures.
 
     Raises:
         VitrailError: there is no such precision.
@@ -47,18 +47,27 @@ def build_model(recipe: TimmTraining, classes: int) -> nn.Module:
 
 
 def image_shape(recipe: TimmTraining) -> tuple[int, int, int]:
-    """(channels, height, width) of an image as the model sees it in training."""
+    """Return (channels, height, width) of the model's input in training."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
 
 def build_pretrained(
     recipe: TimmTraining, classes: int, file: Path | None, **options: Any
 ) -> nn.Module:
-    """Make the recipe's model with published weights; a head of another size stays initial.
+    """Make the recipe's model with published weights.
 
-    `file` holds them as `replication.datasets.published_weights` writes them, None is timm's own
-    store; `options` are more of timm's. Raises VitrailError as `build_model`, or if the weights
-    cannot be read, do not fit, or are not those that were fetched.
+    A head for another number of classes keeps its initial weights.
+
+    Args:
+        recipe: names the model.
+        classes: number of classes of the head.
+        file: the weights, as `replication.datasets.published_weights` writes them; None loads them
+            from timm's own store.
+        options: further arguments of `timm.create_model`.
+
+    Raises:
+        VitrailError: as `build_model`; or the weights cannot be read, do not fit the model, or
+            differ from those that were fetched.
     """
     if file is None:
         return create(recipe.model, classes, pretrained=True, **options)
@@ -69,12 +78,12 @@ def build_pretrained(
 
 
 def create(spec: Model, classes: int, **options: Any) -> nn.Module:
-    """Make a recipe's model with more `options` of timm's; errors as `build_pretrained`."""
+    """Make the model `spec` with further `options` of timm; errors as `build_pretrained`."""
     if not spec.name.startswith(HUBS):
         require_model(spec.name)
     try:
         model: nn.Module = timm.create_model(spec.name, num_classes=classes, **spec.args, **options)
-    except OSError as error:  # huggingface_hub's own errors are OSErrors
+    except OSError as error:  # the errors of huggingface_hub are OSErrors
         raise VitrailError(
             f"the pretrained weights of '{spec.name}' are neither here nor can they be fetched "
             f"({first_line(error)}): where there is a network run this "
@@ -92,7 +101,7 @@ def create(spec: Model, classes: int, **options: Any) -> nn.Module:
 
 
 def _level_drop_path(model: nn.Module, spec: Model) -> None:
-    """Give every residual branch the stochastic depth of the last block of its kind (DeiT III)."""
+    """Give all residual branches the drop rate of the last block of their class (DeiT III)."""
     rate = spec.args.get("drop_path_rate", 0.0)
     if not rate:
         return
@@ -105,14 +114,14 @@ def _level_drop_path(model: nn.Module, spec: Model) -> None:
         )
     for block in blocks:
         for name in ("drop_path1", "drop_path2"):
-            # timm leaves out the first block's, whose rate is 0.
+            # timm makes no DropPath in the first block, whose rate is 0: copy the last block's.
             branch = copy.copy(getattr(last[type(block)], name))
             branch.drop_prob = rate
             setattr(block, name, branch)
 
 
 def check_image_size(model: nn.Module, recipe: TimmTraining, device: torch.device) -> None:
-    """Pass one blank image of the recipe's size through the model, before anything is trained.
+    """Run the model on one image of zeros of the recipe's size, and set it to evaluation mode.
 
     Raises VitrailError if the model refuses that size.
     """
@@ -129,7 +138,7 @@ def check_image_size(model: nn.Module, recipe: TimmTraining, device: torch.devic
 
 
 def torch_device(name: str) -> torch.device:
-    """Return the device of this process, of torchrun's processes each its own.
+    """Return the device of this process; each of torchrun's processes gets a GPU of its own.
 
     Raises VitrailError if torch does not know the name or is built without such devices, or if
     this machine lacks the device.
