@@ -1,8 +1,8 @@
 """CIFAR, SVHN and scikit-learn's digits: datasets of small images in a few arrays.
 
-A pickle may run any code, and CIFAR's may have been placed by hand: to our reader arrays are all
-that a pickle can make. torchvision reads SVHN, without the checksums that it compares: the download
-was verified once, and miniatures in the same format must load.
+A pickle may run any code, and CIFAR's may have been placed by hand: our reader refuses a pickle
+that makes anything but arrays. torchvision reads SVHN, here without its checksums: the download is
+verified elsewhere, and miniatures in the same format must load.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ ARRAYS = {
     ("numpy._core.multiarray", "_reconstruct"),  # from NumPy 2 on
     ("_codecs", "encode"),  # bytes, in the protocols that Python 2 can read
 }
-"""What a pickle must call to make arrays, and none of it can do anything else."""
+"""The functions that a pickle calls to make arrays; none of them can run other code."""
 
 TRAIN_FRACTION = 2 / 3  # of the digits
 
 
 class _Arrays(pickle.Unpickler):
-    """Reads plain containers and NumPy arrays, and refuses a pickle that calls anything else."""
+    """Unpickle plain containers and NumPy arrays; refuse a pickle that calls anything else."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) not in ARRAYS:
@@ -51,9 +51,9 @@ class SVHN(datasets.SVHN):
 class Digits(Pictures):
     """One split of the stand-in `digits`, as RGB images of 8x8 pixels.
 
-    1,797 real scans of handwritten digits that scikit-learn carries along, of 0..16 a pixel
-    (E. Alpaydin and C. Kaynak, UCI, 1998): small trainings run anywhere, without a download. Two
-    thirds of the scans of each class train; no scan is in both splits.
+    They are 1,797 real scans of handwritten digits, with pixels from 0 to 16, which scikit-learn
+    contains (E. Alpaydin and C. Kaynak, UCI, 1998), so that small trainings need no download. Two
+    thirds of the scans of each class are for training; no scan is in both splits.
     """
 
     def __init__(self, split: Split):
@@ -95,9 +95,9 @@ def svhn(folder: Path, split: Split) -> SVHN:
 
 
 def svhn_10k(folder: Path, split: Split) -> Pictures:
-    """Open the first 10,000 of SVHN's test images: four fifths of them train, by their order.
+    """Open the first 10,000 of SVHN's test images: the first four fifths are for training.
 
-    They are in the publisher's ``test_32x32.mat``, or alone in a file of that name.
+    The file ``test_32x32.mat`` is the publisher's, or has only these images.
     """
     whole = svhn(folder, "val")
     count = min(len(whole), 10_000)
@@ -107,9 +107,9 @@ def svhn_10k(folder: Path, split: Split) -> Pictures:
 
 
 def digits(folder: Path, split: Split) -> Digits:
-    """The scans of handwritten digits that come with scikit-learn, as they are: which digit is it?
+    """Open scikit-learn's scans of handwritten digits, unchanged; the label is the digit.
 
-    A scan fills its image, so digits are centred, and a mirrored one is another sign.
+    Digits fill their images and are centred. A mirrored digit is not the same digit.
     """
     return Digits(split)
 

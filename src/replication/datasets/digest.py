@@ -1,7 +1,7 @@
-"""The digest of a dataset: that of its decoded images and their labels, in its own order.
+"""The digest of a dataset: the SHA-256 of its decoded images and their labels, in its order.
 
-It is the same whichever way the files came (an archive of the publisher, a mirror, files placed by
-hand), and another one where an image, a label, their order or the split differs.
+It does not depend on where the files came from (the publisher's archive, a mirror, files placed by
+hand). It changes if an image, a label, their order or the split changes.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
 def images_sha256(images: Iterable[tuple[Image.Image, bytes]]) -> str:
     """Return the SHA-256 of images in their order, in hex digits.
 
-    Of each image its height and its width count, as little-endian integers of 4 bytes, then its
-    bytes by rows (three of each pixel, where it is RGB), then those that come with it: none, or
-    those of its label or mask.
+    For each image these bytes are hashed: its height and its width, as little-endian integers of 4
+    bytes; its pixels by rows (3 bytes each if it is RGB); and the bytes in the second item of its
+    tuple, which are empty, or those of its label or mask.
     """
     digest = hashlib.sha256()
     for image, label in images:
@@ -42,17 +42,17 @@ def images_sha256(images: Iterable[tuple[Image.Image, bytes]]) -> str:
 def dataset_sha256(info: DatasetInfo, root: Path) -> str:
     """Return the SHA-256 of all images of a dataset with their labels, in hex digits.
 
-    They are those of its training split and then of its validation split, as its loader opens them
-    (for seed 0, where the split depends on the seed). A label counts as a little-endian integer of
-    4 bytes, a mask by its bytes by rows. Raises VitrailError if an image cannot be read.
+    The training split comes first, then the validation split, as the loader opens them (with seed 0
+    if the split depends on the seed). A label is hashed as a little-endian integer of 4 bytes, a
+    mask by its bytes by rows. Raises VitrailError if an image cannot be read.
     """
     return images_sha256(_samples(info, root))
 
 
 def check_digest(info: DatasetInfo, root: Path) -> None:
-    """Compare a dataset with the digest of its entry, if that has one.
+    """Check a dataset against the digest of its registry entry, if the entry has one.
 
-    Raises VitrailError where an image or a label is another, or as `dataset_sha256`.
+    Raises VitrailError if the digests differ, or as `dataset_sha256`.
     """
     if info.digest is None or (found := dataset_sha256(info, root)) == info.digest:
         return

@@ -1,15 +1,15 @@
-"""One file from its mirrors: resumed where it stopped, retried where that helps, checked by hash.
+"""Download one file from its mirrors: resume, retry after temporary errors, check the hash.
 
-A file is written as ``name.part``, hashed, and only then given its name, so whatever has its right
-name is whole. ``curl`` fetches it: it resumes, follows redirects, knows proxies and ends a transfer
-that stalls. It is on macOS, on clusters and in our container, and no scale on a laptop downloads
-anything. Of libraries, pooch does not resume, and `http_get` of huggingface_hub decodes what a
-server says is compressed, such as some archives, whose hash is then another.
+A file is written as ``name.part``, hashed, and only then renamed, so a file with its final name is
+complete. It is downloaded by ``curl``, which resumes, follows redirects, knows proxies and ends a
+transfer that stalls. macOS, clusters and our container have curl, and no scale on a laptop
+downloads anything. Of the libraries, pooch does not resume, and `http_get` of huggingface_hub
+decodes what a server declares as compressed, such as some archives, which changes the hash.
 
-curl's own ``--retry`` is not used: it waits before another mirror is asked, and throws away what
-came before the fault. Faults that pass (an overloaded server, a timeout, no connection) are waited
-out here, longer each time, after every other mirror has been tried; others (no such file, wrong
-bytes) rule a mirror out.
+curl's own ``--retry`` is not used: it waits before another mirror is tried, and discards the bytes
+that came before the error. After a temporary error (an overloaded server, a timeout, no connection)
+all other mirrors are tried first; then the download waits, longer each time, and tries again. After
+another error (no such file, wrong bytes) the mirror is not tried again.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ WAITS = (2.0, 4.0, 8.0, 16.0, 32.0)  # seconds before each further round of the 
 
 # curl's exit statuses (man curl, EXIT CODES)
 HTTP_ERROR, WRITE_ERROR, NO_RANGES = 22, 23, 33
-PASSING = {5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92}  # no name, no connection, cut off, timed out
+PASSING = {5, 6, 7, 16, 18, 28, 35, 52, 55, 56, 92}  # temporary: no name, no connection, timeout
 PASSING_HTTP = {"408", "425", "429", "500", "502", "503", "504"}
-NOTHING_FOLLOWS = "416"  # the server has no more bytes than are here
+NOTHING_FOLLOWS = "416"  # the server has no more bytes than the part file
 
-# What a user's curlrc says of the way to the network counts; the rest would change what is written.
+# Of a user's curlrc only network settings are used; others would change what is written.
 NETWORK = re.compile(
     r"\s*(-[xUkEn46]|(--)?(proxy|preproxy|noproxy|socks[45]|ca(cert|path|-native)|insecure|cert|key\b"
     r"|netrc|ipv[46]|interface|dns-|doh-|resolve|connect-to|limit-rate|http[123]|tls|ssl))"
@@ -51,10 +51,10 @@ NETWORK = re.compile(
 
 
 def download(file: File, target: Path) -> None:
-    """Leave the file at `target`, whole and with the right hash; if it is there, only check it.
+    """Download a file to `target` and check its hash; if `target` exists, only check it.
 
-    Raises VitrailError if what is there is another file, no mirror serves the right one, the disk
-    is full or not writable, or curl is not installed.
+    Raises VitrailError if an existing file has the wrong bytes, no mirror serves the right file,
+    the disk is full or not writable, or curl is not installed.
     """
     if target.exists():
         if problem := wrong(target, file):
@@ -87,7 +87,7 @@ def download(file: File, target: Path) -> None:
 
 
 def wrong(path: Path, file: File) -> str:
-    """Say what is wrong with a file's bytes, or nothing."""
+    """Return how the size or hash at `path` differs from those of `file`, or an empty string."""
     if file.size is not None and _size(path) != file.size:
         return f"it has {_size(path)} bytes instead of {file.size}"
     if file.checksum is None:
@@ -95,12 +95,12 @@ def wrong(path: Path, file: File) -> str:
     algorithm, expected = file.checksum
     with path.open("rb") as opened:
         found = hashlib.file_digest(opened, algorithm).hexdigest()
-    # A file's name may give the first digits only.
+    # The expected hash may be only the first digits, as in some files' names.
     return "" if found.startswith(expected) else f"its {algorithm} is {found} instead of {expected}"
 
 
 def _complete(url: str, file: File, part: Path) -> tuple[str, bool]:
-    """Complete `part` from one mirror; return what went wrong and whether that may pass."""
+    """Complete `part` from one mirror; return the error, or "", and whether it is temporary."""
     resumed = _size(part) > 0
     while file.size is None or _size(part) < file.size:
         before = _size(part)
@@ -172,7 +172,7 @@ def _size(path: Path) -> int:
 
 
 def writing(path: Path) -> AbstractContextManager[None]:
-    """Tell a failing disk from a failing network: an OSError of the block is a VitrailError."""
+    """Return a context that turns an OSError, which is one of the disk, into a VitrailError."""
     return os_errors(f"cannot write {path}", "make room there or choose another data root")
 
 

@@ -1,7 +1,7 @@
-"""Getting a dataset: its files are downloaded, and unpacked if they are archives.
+"""Fetch a dataset: download its files, and unpack those that are archives.
 
-An archive is unpacked into a temporary folder and then moved. So whatever has its right name is
-whole, and an interrupted fetch is repeated without harm.
+An archive is unpacked into a temporary folder, whose content is then moved. So files with their
+final names are complete, and an interrupted fetch can be repeated.
 """
 
 from __future__ import annotations
@@ -31,13 +31,19 @@ DAMAGED = (tarfile.TarError, zipfile.BadZipFile, gzip.BadGzipFile, zlib.error, E
 
 
 def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
-    """Find a dataset below the data root, or download or make it; return each split's images.
+    """Find a dataset below the data root, or download or generate it.
 
-    Files placed by hand where the download would put them are used. What was downloaded by other
-    digests than the entry has now is fetched again; the folder holds a note of them. What is made
-    is made anew: that takes seconds, and leaves no other version. Raises VitrailError if it must be
-    placed by hand and is not there, no mirror serves it, what is there is damaged, or the disk is
-    full or not writable.
+    Files placed by hand where the download would put them are used. The folder holds a note of the
+    files' digests; a file whose digest in the entry has changed since is downloaded again. A
+    dataset that we generate (source ``made``) is always generated anew, which takes seconds, so
+    that no older version remains.
+
+    Returns:
+        the number of images of each split.
+
+    Raises:
+        VitrailError: the dataset must be placed by hand and is not there, no mirror serves it, its
+            files are damaged, or the disk is full or not writable.
     """
     folder = root / info.folder
     digests, note = {file.name: list(file.checksum) for file in info.files}, _note(folder, info)
@@ -50,7 +56,7 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
                 raise
         else:
             if info.files and not note.is_file():
-                with suppress(OSError):  # a folder of others may be read only
+                with suppress(OSError):  # another user's folder may be read-only
                     write_atomically(note, json.dumps(digests))
             return found
     with writing(folder):
@@ -81,12 +87,12 @@ def fetch(info: DatasetInfo, root: Path) -> dict[str, int]:
 
 
 def _note(folder: Path, info: DatasetInfo) -> Path:
-    """Where the digests stand by which a dataset's files were downloaded or first verified."""
+    """Return the path of the note: digests by which the files were downloaded or first verified."""
     return folder / f".fetched-{info.name}.json"
 
 
 def _noted(note: Path, digests: Mapping[str, list[str]]) -> dict[str, list[str]]:
-    """Read such a note; without one it would be `digests`, and a damaged one says nothing."""
+    """Return the digests in a note; `digests` if there is no note, {} if it is damaged."""
     try:
         found: Any = json.loads(note.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -97,7 +103,7 @@ def _noted(note: Path, digests: Mapping[str, list[str]]) -> dict[str, list[str]]
 
 
 def _unpack(archive: Path) -> None:
-    """Unpack an archive beside itself; files that are no archives stay as they are."""
+    """Unpack an archive into its own folder; do nothing with files that are not archives."""
     with _replacing(archive.parent) as temporary:
         try:
             if archive.suffix == ".zip":
@@ -119,7 +125,10 @@ def _unpack(archive: Path) -> None:
 
 @contextmanager
 def _replacing(folder: Path) -> Iterator[Path]:
-    """Give an empty folder, whose content then takes the place of what has its names."""
+    """Yield an empty temporary folder; at the end of the block, move its items into `folder`.
+
+    An item replaces a file or folder of the same name.
+    """
     for leftover in folder.glob(".unpacking-*"):
         shutil.rmtree(leftover)
     with (

@@ -1,7 +1,7 @@
-"""EuroSAT, Flowers, ImageNet, its parts and blood cells: datasets of image files.
+"""EuroSAT, Flowers, ImageNet and its subsets, and blood cells: datasets of image files.
 
-An image that cannot be decoded is named in the error. The labels of a folder of class folders are
-the ranks of their names.
+The error for an image that cannot be decoded names its file. In a folder of class folders, the
+label is the index of the class folder's name in sorted order.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ class Flowers102(datasets.Flowers102):
 
 
 def eurosat(folder: Path, split: Split) -> Dataset[Any]:
-    """Open EuroSAT (Helber et al., 2019): 80 % of each class train, by a fixed seed."""
+    """Open EuroSAT (Helber et al., 2019): 80 % of each class, drawn by a fixed seed, train."""
     everything = ClassFolders(folder / "2750")
     train, val = stratified_split(everything.targets, 0.8)
     return Subset(everything, train if split == "train" else val)
 
 
 def eurosat_by_seed(folder: Path, split: Split, seed: int = 0) -> Dataset[Any]:
-    """Open EuroSAT as the position paper's code: 80 % of all train, drawn by the run's seed."""
+    """Open EuroSAT split as in the position paper's code: 80 % of all, drawn by `seed`, train."""
     everything = ClassFolders(folder / "2750")
     order = np.random.RandomState(seed).permutation(len(everything))
     cut = int(0.8 * len(everything))
@@ -69,8 +69,8 @@ def imagenet(folder: Path, split: Split) -> ClassFolders:
 def tiny_imagenet(folder: Path, split: Split) -> LabelledImages:
     """Open Tiny-ImageNet (Stanford's course CS231n, 2015), images of 64 pixels.
 
-    The lines of ``val_annotations.txt`` begin with the name and the class of a validation image,
-    parted by a tab.
+    Each line of ``val_annotations.txt`` begins with the name and the class of a validation image,
+    separated by a tab.
     """
     base = folder / "tiny-imagenet-200"
     if split == "train":
@@ -84,23 +84,23 @@ def tiny_imagenet(folder: Path, split: Split) -> LabelledImages:
 
 
 def tiny_imagenet_20(folder: Path, split: Split) -> LabelledImages:
-    """Open the first 20 of Tiny-ImageNet's classes by the names of their synsets.
+    """Open the first 20 classes of Tiny-ImageNet, in the sorted order of their synsets' names.
 
-    Labels are theirs in `tiny_imagenet`, from 0 to 19.
+    The labels are those of `tiny_imagenet`, from 0 to 19.
     """
     samples = tiny_imagenet(folder, split).samples
     return LabelledImages((path, label) for path, label in samples if label < 20)
 
 
 BLOOD = ("aml_hehr", "apl", "aml_matek", "acevedo", "raabin")
-"""DinoBloom's datasets beside Bone Marrow Cytomorphology (Nordström et al., Table 8)."""
+"""DinoBloom's datasets besides Bone Marrow Cytomorphology (Nordström et al., Table 8)."""
 
 
 def bmc(folder: Path, split: Split) -> Subset[Any]:
     """Open Bone Marrow Cytomorphology (Matek et al., 2021).
 
-    Validation images are those that DinoBloom (Koch et al., 2024) holds out: ``bm_test.csv`` of
-    its code has a path and a class in each line, and images have names of their own.
+    Validation images are those that DinoBloom (Koch et al., 2024) holds out. They are listed in
+    ``bm_test.csv`` of its code, with a path and a class in each line. File names are unique.
     """
     lines = (folder / "bmc" / "bm_test.csv").read_text(encoding="utf-8").splitlines()[1:]
     held_out = {Path(line.partition(",")[0]).name for line in lines}
@@ -110,26 +110,26 @@ def bmc(folder: Path, split: Split) -> Subset[Any]:
 
 
 def dinobloom(folder: Path, split: Split) -> Dataset[Any]:
-    """Open what DinoBloom trains on without labels: BMC's split, and for training five others.
+    """Open the images on which DinoBloom trains without labels: BMC and, to train, five others.
 
-    Labels of these are ranks of their own folders, and mean nothing.
+    The labels of the five others have no meaning: they are indices of their own class folders.
     """
     others = [ClassFolders(folder / name) for name in BLOOD]
     return ConcatDataset([bmc(folder, split), *(others if split == "train" else [])])
 
 
 CELLS = ("Platelets", "RBC", "WBC")
-"""What BCCD calls its cells; the rank of a name is the label."""
+"""BCCD's names of its cells; the index of a name is the label."""
 
 Box = tuple[int, int, int, int]
-"""Left, upper, right and lower side, in pixels; the right and the lower lie outside."""
+"""Left, upper, right and lower bound, in pixels; the right and the lower are exclusive."""
 
 
 class CellCrops(Dataset[tuple[Image.Image, int]]):
-    """One square crop of a picture for each cell that has a box in it.
+    """One square crop for each labelled cell of a set of pictures.
 
     Attributes:
-        cells: of each cell the path of its picture, its box in there, and its label.
+        cells: for each cell the path of its picture, its box in the picture, and its label.
     """
 
     def __init__(self, cells: list[tuple[Path, Box, int]]) -> None:
@@ -150,9 +150,10 @@ class CellCrops(Dataset[tuple[Image.Image, int]]):
 
 
 def square_around(box: Box, size: tuple[int, int]) -> Box:
-    """Return the square of the longer side of a box around its middle, moved into the picture.
+    """Return the square around the centre of a box, with the box's longer side as its side.
 
-    `size` is the picture's (width, height). The side is at most the shorter of these.
+    `size` is the picture's (width, height). The side is at most the shorter of these, and the
+    square is moved so that it lies within the picture.
     """
     side = min(max(box[2] - box[0], box[3] - box[1]), *size)
     left, upper = (
@@ -164,9 +165,10 @@ def square_around(box: Box, size: tuple[int, int]) -> Box:
 def bccd(folder: Path, split: Split) -> CellCrops:
     """Open BCCD (github.com/Shenggan/BCCD_Dataset) as one image for each labelled cell.
 
-    The split is the dataset's own, by picture: ``ImageSets/Main/trainval.txt`` trains, its
-    ``test.txt`` validates. Crops are those of `square_around`, in the order of the pictures' names
-    and of the boxes in a picture's file. A box without a pixel is left out: two of 4,888.
+    The split is the dataset's own, by picture: pictures of ``ImageSets/Main/trainval.txt`` are for
+    training, those of ``test.txt`` for validation. Crops are those of `square_around`, in the order
+    of the pictures' names and of the boxes in a picture's file. Boxes without a pixel, two of
+    4,888, are left out.
     """
     base = folder / "BCCD"
     part = "trainval" if split == "train" else "test"

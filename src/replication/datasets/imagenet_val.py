@@ -43,9 +43,9 @@ def labels_from_devkit(devkit: Path) -> list[str]:
 def sort_into_classes(folder: Path, labels: list[str]) -> int:
     """Move ``ILSVRC2012_val_<number>.JPEG`` to the folder of its synset; return how many moved.
 
-    The number in an image's name picks its label, so that an interrupted sorting goes on. Raises
-    VitrailError if there is nothing to move, an image has no label (nothing was moved then), or the
-    folder cannot be written.
+    The number in an image's name is the index of its label, counted from 1, so an interrupted call
+    can be repeated. Raises VitrailError if there is no image to move, an image has no label (then
+    none is moved), or the folder cannot be written.
     """
     images = {
         int(match[1]): file for file in folder.glob("*") if (match := IMAGE.fullmatch(file.name))

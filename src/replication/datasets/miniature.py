@@ -1,9 +1,9 @@
-"""Miniatures: a few made-up images in the true on-disk format of a real dataset.
+"""Miniatures: a few generated images in the on-disk format of a real dataset.
 
-They pass through the same verification and the same reader as the dataset, so a test, or a
-`fast_dev_run`, exercises everything but the size. Each class has its own colour, under noise. Every
-dataset of ``configs/datasets.yaml`` that has files of its own has a miniature, whose entry
-`replication.config.datasets.miniature_of` derives.
+They are verified and read by the same code as the dataset, so a test, or a `fast_dev_run`, covers
+everything but the size. Images of a class are noise around a colour of the class. Every dataset of
+``configs/datasets.yaml`` that has files has a miniature; `replication.config.datasets.miniature_of`
+makes its entry.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ if TYPE_CHECKING:
     from replication.config.datasets import DatasetInfo, SegmentationFormat
 
 Picture = Callable[[int], np.ndarray]
-"""Paints a new (32, 32, 3) uint8 image of a class."""
+"""Make a new (32, 32, 3) uint8 image of a class."""
 
 
 def write(info: DatasetInfo, folder: Path, output: Path) -> None:
-    """Write as many images as an entry has to `output`; nothing else is read.
+    """Write the images of a miniature's entry to `output`; `folder` is not used.
 
-    Each validation image is of a class of its own, and each class has as many for training.
+    There is one validation image of each class, and the same number of training images for each.
     """
     labels = list(range(info.val_images))
     _write(info, output, labels, info.train_images // info.val_images)
 
 
 def write_miniature(info: DatasetInfo, root: Path, per_class: int = 2, classes: int = 3) -> Path:
-    """Write a miniature to ``root / info.folder``, where `build` and `verify` find it; return that.
+    """Write a miniature to ``root / info.folder``, where `build` finds it; return that folder.
 
-    Of each of the first `classes` classes each split gets `per_class` images (EuroSAT, which is
-    split 4 to 1 when it is read, four times as many for training). Where images have masks, all
-    classes are in each image. Raises VitrailError if this dataset has no files.
+    Each split gets `per_class` images of each of the first `classes` classes (EuroSAT, which is
+    split 4 to 1 when it is read, gets four times as many for training). If images have masks, each
+    image shows all these classes. Raises VitrailError if the dataset has no files.
     """
     labels = [label for label in range(min(classes, info.classes)) for _ in range(per_class)]
     _write(info, root / info.folder, labels, 1)
@@ -75,12 +75,12 @@ def _write(info: DatasetInfo, folder: Path, val: list[int], ratio: int) -> None:
 
 
 Labels = dict[str, list[int]]
-"""Of each image, by split: ``train`` and ``val``."""
+"""The label of each image, for the splits ``train`` and ``val``."""
 
 
 def _write_cifar10(folder: Path, labels: Labels, paint: Picture) -> None:
     base = folder / "cifar-10-batches-py"
-    enough = np.resize(labels["train"], max(len(labels["train"]), 5))  # no batch is ever empty
+    enough = np.resize(labels["train"], max(len(labels["train"]), 5))  # no batch may be empty
     for number, part in enumerate(np.array_split(enough, 5), start=1):
         batch = {"data": _rows(part, paint), "labels": part.tolist()}
         _write_pickle(base / f"data_batch_{number}", batch)
@@ -95,7 +95,7 @@ def _write_cifar10_10k(folder: Path, labels: Labels, paint: Picture) -> None:
 
 
 def _write_cifar10_position(folder: Path, labels: Labels, paint: Picture) -> None:
-    # On disk it is CIFAR. Counted from the other end, two classes have both kinds.
+    # On disk it is CIFAR-10. Negative indices, so that two labels already give both kinds of class.
     of_cifar = {split: [int(ORIGINALS[-label % 10]) for label in labels[split]] for split in labels}
     _write_cifar10(folder, of_cifar, paint)
 
@@ -184,7 +184,7 @@ def _write_bmc(folder: Path, labels: Labels, paint: Picture) -> None:
 
 
 def _write_dinobloom(folder: Path, labels: Labels, paint: Picture) -> None:
-    """The training images in turn to BMC and the five others."""
+    """Write training images in turn to BMC and the five other datasets."""
     parts = len(BLOOD) + 1
     _write_bmc(folder, {**labels, "train": labels["train"][::parts]}, paint)
     for place, other in enumerate(BLOOD, start=1):
@@ -193,7 +193,7 @@ def _write_dinobloom(folder: Path, labels: Labels, paint: Picture) -> None:
 
 
 def _write_bccd(folder: Path, labels: Labels, paint: Picture) -> None:
-    """Four cells to a picture, each in a quarter of it."""
+    """Write pictures of four cells, each in a quarter of its picture."""
     base, pictures = folder / "BCCD", 0
     for split, part in (("train", "trainval"), ("val", "test")):
         names = []
@@ -224,7 +224,7 @@ def _write_cells(base: Path, name: str, cells: list[int], paint: Picture) -> Non
 
 
 SYNSETS = [f"n{label:08d}" for label in range(1000)]
-"""Names of class folders such as ImageNet's."""
+"""Names of class folders in ImageNet's format."""
 
 WRITERS: dict[str, Callable[[Path, Labels, Picture], None]] = {
     "replication.datasets.arrays:cifar10": _write_cifar10,
@@ -264,9 +264,9 @@ SCENERY = {
     "replication.datasets.segmentation:voc2012": (128, 96, "{number:06d}", IGNORED),
     "replication.datasets.segmentation:camvid": (128, 96, "0001TP_{number:06d}", CAMVID_VOID),
 }
-"""Width and height of images with masks (in the dataset's aspect), names, the label of no class.
+"""For each dataset with masks: width and height (in its aspect ratio), names, the ignored label.
 
-Where that is 0, the classes count from 1.
+If that label is 0, the classes count from 1.
 """
 
 
@@ -278,7 +278,7 @@ def _write_masked(
     tint: np.ndarray,
     random: np.random.RandomState,
 ) -> None:
-    """Write as many images as labels, of 4x4 cells that show all of them and what is ignored."""
+    """Write one image for each label; each has 4x4 cells that show all labels and ignored pixels."""
     width, height, names, void = SCENERY[loader]
     colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
     cells, cell = np.resize([IGNORED, *set(labels["val"])], 16), (height // 4, width // 4)
@@ -295,7 +295,7 @@ def _write_masked(
 
 
 def _rows(labels: Any, paint: Picture) -> np.ndarray:
-    """Images as CIFAR keeps them: (N, 3072) uint8, all red first, then green, then blue."""
+    """Return images in CIFAR's format: (N, 3072) uint8, all red, then green, then blue values."""
     return np.array([paint(label).transpose(2, 0, 1).reshape(-1) for label in labels])
 
 

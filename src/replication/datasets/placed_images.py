@@ -1,7 +1,8 @@
 """The controlled setting of the position paper: half of the classes depend on position (Sec. 5.1).
 
-A sample's place is drawn once, from a fixed seed: it is part of the data. The authors' code draws
-the corner anew, and with it the label, whenever a training image is read (`Redrawn`).
+By default the position of an image is drawn once, from a fixed seed, and is part of the dataset.
+The authors' code draws the corner, and with it the label, whenever a training image is read
+(`Redrawn`).
 """
 
 from __future__ import annotations
@@ -15,15 +16,15 @@ from replication.images.opening import SPLITS, Split
 
 SEED = 0
 ORIGINALS = np.random.RandomState(SEED).permutation(10)
-"""The original classes as they are numbered anew: the first two depend on position."""
+"""The original classes in a random order; the first two become classes that depend on position."""
 
 DEPENDENT = range(8)
-"""Classes that depend on position: 4 * (place in `ORIGINALS`) + corner. The classes of the other
-originals follow. Corners count as one reads: upper left, upper right, lower left, lower right."""
+"""Classes that depend on position: 4 * (index in `ORIGINALS`) + corner. The classes of the other
+originals follow. Corners from 0 to 3: upper left, upper right, lower left, lower right."""
 
 
 class PlacedImages(Pictures):
-    """Images in a black square frame of `side` pixels, each at its own row and column (N, 2)."""
+    """Images in black squares of `side` pixels; `places` (N, 2) has the row and column of each."""
 
     def __init__(self, images: np.ndarray, labels: np.ndarray, places: np.ndarray, side: int):
         super().__init__(images, labels)
@@ -33,7 +34,7 @@ class PlacedImages(Pictures):
         return self.framed(index, *self.places[index]), int(self.labels[index])
 
     def framed(self, index: int, top: int, left: int) -> Image.Image:
-        """An image in its frame, at another place than its own."""
+        """Return an image in its frame with its upper left pixel at row `top`, column `left`."""
         image = self.images[index]
         frame = np.zeros((self.side, self.side, 3), dtype=np.uint8)
         frame[top : top + image.shape[0], left : left + image.shape[1]] = image
@@ -41,7 +42,7 @@ class PlacedImages(Pictures):
 
 
 class Redrawn(PlacedImages):
-    """Images in corners that torch's generator draws at every access, and labels that follow."""
+    """Images whose corner torch's generator draws at every access; the label depends on it."""
 
     redraws = True
 
@@ -53,7 +54,7 @@ class Redrawn(PlacedImages):
 
 
 def original_of(label: int) -> int:
-    """Return the class, in the original dataset, of a class that `in_corners` has made."""
+    """Return the class in the original dataset for a class of `in_corners`."""
     return int(ORIGINALS[label // 4 if label in DEPENDENT else label - 6])
 
 
@@ -62,10 +63,10 @@ def in_corners(
 ) -> PlacedImages:
     """Place each image in a random corner of a frame twice its size: ten classes become sixteen.
 
-    Images are (N, s, s, 3) uint8, labels (N,) in range(10); the split and `seed` decide corners,
-    unless `redraw` has those of training images drawn anew at every access.
+    Images are (N, s, s, 3) uint8, labels (N,) in range(10). Corners depend on the split and `seed`;
+    with `redraw`, corners of training images are drawn again at every access.
     """
-    # A stream of its own for each split, which NumPy promises never to change (NEP 19).
+    # A separate stream for each split; NumPy guarantees that it never changes (NEP 19).
     random = np.random.RandomState([seed, SPLITS.index(split)])
     corners = random.randint(4, size=len(labels))
     rank = np.argsort(ORIGINALS)[labels]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def cifar10_position(folder: Path, split: Split, redraw: bool = False) -> PlacedImages:
-    """Open CIFAR-10-Position: CIFAR-10's images, halved by means of 2x2 pixels, in corners."""
+    """Open CIFAR-10-Position: CIFAR-10's images, halved by averaging 2x2 pixels, in corners."""
     return _placed(cifar10(folder, split), split, redraw)
 
 

@@ -1,7 +1,8 @@
 """Fetch published weights, or check those placed by hand (``vitrail fetch-weights``).
 
-Done once, where there is a network. The file is checked against ``configs/weights.yaml`` and kept
-as safetensors with a note of its digest (``<name>.json``), against which every use is checked.
+This is done once, on a machine with a network. The file is checked against
+``configs/weights.yaml`` and saved as safetensors. A note (``<name>.json``) holds the digest,
+against which the file is checked at every use.
 """
 
 from __future__ import annotations
@@ -26,11 +27,11 @@ if TYPE_CHECKING:
 
 
 def fetch(weights: PublishedWeights, output: Path) -> None:
-    """Leave published weights in `output`, a safetensors file, beside a note of their digest.
+    """Write published weights to `output`, a safetensors file, and a note of their digest.
 
-    The published file is not downloaded where it lies beside `output`, under the same name with
-    its own suffix, or as `output` itself if it is safetensors. Raises VitrailError if they cannot
-    be fetched or written, or are not those of the registry.
+    The published file is not downloaded if it already lies beside `output`, under the same name
+    with its own suffix (if that is safetensors: as `output` itself). Raises VitrailError if the
+    weights cannot be fetched or written, or are not those of the registry.
     """
     with alone(output.with_name(f".{output.name}.fetching"), str(output)):
         published = output.with_suffix(weights.suffix)
@@ -65,10 +66,10 @@ def fetch(weights: PublishedWeights, output: Path) -> None:
 
 
 def tensors_of(archive: Path, graph: OnnxGraph) -> dict[str, Tensor]:
-    """Read tensors of an ONNX graph in a zip archive, under the names that the model has for them.
+    """Read tensors of an ONNX graph in a zip archive; the result has the model's names for them.
 
-    A graph is data, and none of it is run. Raises VitrailError if the package onnx is not
-    installed, or the archive is damaged or has not this file or one of these tensors.
+    The graph is only read, not run. Raises VitrailError if the package onnx is not installed, the
+    archive is damaged, or it lacks the file or one of the tensors that `graph` names.
     """
     try:
         import onnx

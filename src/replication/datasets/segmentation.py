@@ -1,7 +1,7 @@
 """ADE20K, Cityscapes, LoveDA, VOC 2012 and CamVid: datasets of one mask per image.
 
-Masks are read as MMSegmentation reads them: 255 is ignored, and where zero means unlabelled it
-becomes 255 and the classes count from zero (`reduce_zero_label`). CamVid's void becomes 255, too.
+Masks are read as by MMSegmentation: 255 is ignored. If 0 means unlabelled (`reduce_zero_label`), it
+becomes 255 and class n becomes n - 1. CamVid's label for void becomes 255, too.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
         return len(self.images)
 
     def __getitem__(self, index: int) -> tuple[Image.Image, np.ndarray]:
-        """Return an RGB image and its mask, (H, W) uint8 with 255 where it is to be ignored."""
+        """Return an RGB image and its mask, (H, W) uint8, with 255 for ignored pixels."""
         image, mask = read_image(self.images[index]), read_mask(self.masks[index])
         if mask.shape != (image.height, image.width):
             raise VitrailError(
@@ -59,7 +59,7 @@ class MaskedImages(Dataset[tuple[Image.Image, np.ndarray]]):
             )
         if self.reduce_zero_label:
             mask -= 1  # zero becomes 255 by itself
-            mask[mask == IGNORED - 1] = IGNORED  # what was 255 stays so
+            mask[mask == IGNORED - 1] = IGNORED  # 255 stays 255
         mask[mask == self.void] = IGNORED
         return image, mask
 
@@ -95,7 +95,8 @@ def voc2012(folder: Path, split: Split) -> MaskedImages:
 def camvid(folder: Path, split: Split) -> MaskedImages:
     """Open CamVid (Brostow et al., 2009) as SegNet's authors distribute it: 11 classes and void.
 
-    Its official train images train and its official test images validate; val is not read.
+    Its official train images are for training, its official test images for validation; its val
+    images are not read.
     """
     part = "train" if split == "train" else "test"
     images, masks = folder / "CamVid" / part, folder / "CamVid" / f"{part}annot"
@@ -103,10 +104,10 @@ def camvid(folder: Path, split: Split) -> MaskedImages:
 
 
 def arrange_loveda(info: DatasetInfo, folder: Path, output: Path) -> None:
-    """Move ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}`` of LoveDA's archives.
+    """Move LoveDA's unpacked files from `folder` to the tree in `output` that MMSegmentation reads.
 
-    MMSegmentation looks for ``{img_dir,ann_dir}/{train,val}``, here in `output`. No two images have
-    the same name.
+    The archives have ``{Train,Val}/{Rural,Urban}/{images_png,masks_png}``; MMSegmentation reads
+    ``{img_dir,ann_dir}/{train,val}``. File names are unique.
     """
     for split in ("train", "val"):
         unpacked = folder / split.title()

@@ -1,4 +1,4 @@
-"""The tree that a dataset must form on disk, looked up without opening an image."""
+"""Check that the files and folders of a dataset are complete, without opening an image."""
 
 # decides no number
 
@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 
 def check_layout(info: DatasetInfo, root: Path) -> None:
-    """Check that all files and folders are in their places; VitrailError says how to get others."""
+    """Check that all files and folders are in their places; VitrailError says how to get them."""
     if info.source != "bundled":
         _Tree(info, root).check_layout()
 
 
 class _Tree:
-    """The files of a dataset below its folder, and how to get what is missing."""
+    """The files of a dataset below its folder; `remedy` says how to get missing files."""
 
     def __init__(self, info: DatasetInfo, root: Path) -> None:
         self.info, self.folder = info, root / info.folder
@@ -79,11 +79,11 @@ class _Tree:
         self._require(found == expected, f"{folder} has {found} {what} instead of {expected}")
 
     def _require_path(self, wanted: Path, is_there: bool) -> None:
-        """Say what to do about a missing path: go on downloading, move it up, or get it."""
+        """Raise VitrailError for a missing path; say whether to move it, resume or get it."""
         if is_there:
             return
         way_out = f"; {self.remedy}"
-        # Archives like to unpack one folder too deep.
+        # Archives are often unpacked one folder too deep.
         for found in self.folder.glob(f"*/{wanted.relative_to(self.folder)}"):
             way_out = f", but {found} is there; move it up"
         for part in (self.folder / f"{file.name}.part" for file in self.info.files):
@@ -110,7 +110,7 @@ class _Tree:
             self._require(found, f"class folder {folder / name} holds no images", "restore them")
 
     def _check_same_classes(self) -> None:
-        """Labels are ranks of class folders by name, so all trees must have the same folders."""
+        """Check that all splits have the same class folders, as labels are indices of their names."""
         trees = [self.folder / images.folder for images in self.info.images if images.classes]
         classes = {tree: set(_list(tree)[1]) for tree in trees}
         for tree, other in itertools.permutations(trees, 2):
@@ -140,7 +140,7 @@ class _Tree:
 
 
 def _list(folder: Path) -> tuple[int, list[str]]:
-    """Number of images and names of subfolders directly in a folder."""
+    """Return the number of images and the names of subfolders directly in a folder."""
     images, folders = 0, []
     with os.scandir(folder) as entries:
         for entry in entries:
@@ -158,15 +158,15 @@ def _is_image(name: str) -> bool:
 def verify(info: DatasetInfo, root: Path, counts: bool = True) -> dict[str, int]:
     """Check that a dataset lies in ``root / info.folder`` as its entry says.
 
-    With `counts` classes, images and masks are counted, too (a miniature has fewer). Returns the
-    number of images that each split must have; VitrailError says what is missing or misplaced, and
-    how to put it right.
+    With `counts`, the numbers of classes, images and masks are checked, too (a miniature has
+    fewer). Returns the number of images that each split must have. Raises VitrailError, which says
+    what is missing or misplaced and how to correct it.
     """
     check_layout(info, root)
     expected = {"train": info.train_images, "val": info.val_images}
     if counts and info.source != "bundled" and (info.segmentation or info.images):
         _Tree(info, root).check_counts()
-    elif counts:  # a few large files, or none: only their reader can count
+    elif counts:  # a few large files, or none: only the dataset's loader can count images
         for split in SPLITS:
             found = len(build(info, split, root))  # type: ignore[arg-type]  # torch's Dataset
             if found != expected[split]:

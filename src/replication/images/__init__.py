@@ -1,1 +1,1 @@
-"""Images on their way to a model: opening, decoding, transforms, and loading by counting."""
+"""Images for a model: open datasets, decode, transform, and load batches by step number."""

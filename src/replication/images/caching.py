@@ -1,8 +1,9 @@
-"""The samples of `TrainingSamples` with less work: what no draw changes is made once an image.
+"""The samples of `TrainingSamples`, computed faster: deterministic steps run once per image.
 
-A transform is a sequence of steps, some of which draw. Steps that draw nothing go first where that
-leaves every bit as it is (`split`), and what they make of an image is kept. PIL images become
-normalised tensors together. Equal to the plain statement, view by view, is what the tests demand.
+A transform is a sequence of steps, some of which draw random numbers. Deterministic steps are moved
+to the front where this does not change a bit of the result (`split`), and their result is cached
+for each image. PIL images are turned into normalised tensors several at a time. Tests check that
+each sample equals that of `TrainingSamples`.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ if TYPE_CHECKING:
 
 Step = Callable[[Any], Any]
 Kept = dict[int, tuple[Any, int]]
-"""What the fixed steps make of images, with their labels, by index in the dataset."""
+"""Results of the fixed steps with their labels, by index in the dataset."""
 
 KEPT_BYTES = 2**28
-"""A dataset of which this is larger, 256 MiB, is not kept; each worker has its own."""
+"""Largest size of a cache in bytes (256 MiB): larger ones are not filled. Each worker has one."""
 
-TO_TENSOR = (MaybeToTensor, Normalize)  # the same for every pixel
+TO_TENSOR = (MaybeToTensor, Normalize)  # change each pixel by itself
 FIXED = (Resize, CenterCrop, Pad, *TO_TENSOR)
-MOVES = (Cut, RandomHorizontalFlip, RandomVerticalFlip)  # pixels, as they are
+MOVES = (Cut, RandomHorizontalFlip, RandomVerticalFlip)  # only move pixels
 
 
 def split(transform: Transform) -> tuple[list[Step], list[Step]]:
-    """Split a transform into steps that draw nothing and steps to take after them.
+    """Split a transform into deterministic steps and the steps to take after them.
 
-    Crops and flips only move pixels, so they may as well come after the steps of `TO_TENSOR`.
+    Crops and flips only move pixels, so the steps of `TO_TENSOR` may be taken before them.
     """
     fixed: list[Step] = []
     drawn: list[Step] = []
@@ -66,7 +67,10 @@ def _steps(transform: Transform) -> Iterator[Step]:
 
 
 class ImageSteps:
-    """Steps on several images: each by itself, but for the last that make tensors of PIL images."""
+    """Steps for several images: `of_each` for one image, then `finish`, which makes all tensors.
+
+    If the steps end with those of `TO_TENSOR`, `finish` takes these for all images together.
+    """
 
     def __init__(self, steps: Sequence[Step]) -> None:
         together = tuple(map(type, steps[-2:])) == TO_TENSOR
@@ -74,7 +78,7 @@ class ImageSteps:
         self.normalize = steps[-1] if together else None
 
     def finish(self, images: Sequence[Any]) -> Sequence[Any]:
-        """Make tensors of images that `of_each` gave, if these steps do."""
+        """Turn results of `of_each` into tensors, if the steps end with those of `TO_TENSOR`."""
         if self.normalize is None or not images:
             return images
         pixels = torch.from_numpy(np.stack([np.asarray(image) for image in images]))
@@ -84,9 +88,9 @@ class ImageSteps:
 
 
 class KeptSamples(TrainingSamples):
-    """`TrainingSamples` of a dataset that draws nothing itself.
+    """`TrainingSamples` of a dataset that draws no random numbers itself.
 
-    `kept` is filled in, unless the dataset is too large (`KEPT_BYTES`).
+    `kept` is the cache; it stays empty if the dataset is too large (`KEPT_BYTES`).
     """
 
     def __init__(
@@ -102,7 +106,7 @@ class KeptSamples(TrainingSamples):
         self.kept: Kept = {}
 
     def __getitems__(self, keys: Sequence[Key]) -> list[tuple[Tensor, int]]:
-        """As `TrainingSamples`."""
+        """Fetch several samples, equal to those of `TrainingSamples`."""
         images = self._fixed([key[1] for key in keys])
         if not self.draws:
             return images
@@ -110,14 +114,14 @@ class KeptSamples(TrainingSamples):
         with preserved_generators():
             for key, (image, _) in zip(keys, images, strict=True):
                 seed_for(self.seed, *key)
-                # A copy, as random erasing writes into its image.
+                # A copy, as random erasing changes its image in place.
                 copy = image.clone() if isinstance(image, Tensor) else image
                 views.append(self.drawn.of_each(copy))
         labels = [label for _, label in images]
         return list(zip(self.drawn.finish(views), labels, strict=True))
 
     def _fixed(self, indices: Sequence[int]) -> list[tuple[Any, int]]:
-        """What the fixed steps make of images, with their labels."""
+        """Return the results of the fixed steps for images, with their labels."""
         new = [index for index in dict.fromkeys(indices) if index not in self.kept]
         pairs: list[tuple[Any, int]] = [self.dataset[index] for index in new]
         images = self.fixed.finish([self.fixed.of_each(image) for image, _ in pairs])
@@ -129,7 +133,7 @@ class KeptSamples(TrainingSamples):
 
 
 def _bytes(image: Any) -> int:
-    """The memory that an image takes."""
+    """Return the memory of an image in bytes."""
     if isinstance(image, Image.Image):
         return 4 * image.width * image.height  # Pillow's RGB has four bytes a pixel
     return image.nbytes

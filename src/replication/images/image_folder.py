@@ -1,4 +1,4 @@
-"""Images in files, each with a label; in one folder for each class."""
+"""Datasets of image files with labels, such as one folder for each class."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitrail.image_files import image_files, is_hidden, read_image
 
 
 class LabelledImages(Dataset[tuple[Image.Image, int]]):
-    """Files of images with their labels, decoded when they are asked for.
+    """Image files with their labels; a file is decoded at each access.
 
     Attributes:
         samples: the path and the label of each image.
@@ -36,10 +36,11 @@ class LabelledImages(Dataset[tuple[Image.Image, int]]):
 
 
 class ClassFolders(LabelledImages):
-    """The images in and below a folder's subfolders; a label is the rank of a subfolder's name.
+    """The images in and below a folder's subfolders, which are the classes.
 
-    They are in the order of torchvision's ``ImageFolder``: by class, folder and name. What is
-    hidden is left out, as `visible_files` says.
+    The label is the index of the subfolder's name in sorted order. Images are in the order of
+    torchvision's ``ImageFolder``: by class, folder and name. Hidden files and folders are left out
+    (`visible_files`).
 
     Attributes:
         classes: the names of the subfolders, sorted.

@@ -1,9 +1,9 @@
-"""Batches whose content is a function of (seed, step) alone.
+"""Batches whose content depends on (seed, step) only.
 
-Randomness is counted, never carried. The order of epoch e is a function of (seed, e), and the
-transform of sample i (of its view v under repeated augmentation) draws from generators seeded by
-(seed, e, i) or (seed, e, i, v). So workers, devices, accumulation and resume cannot change what a
-step sees, and starting at step s costs nothing: there is no state to replay.
+No generator's state is carried from step to step. The order of epoch e is a function of (seed, e),
+and the transform of sample i draws from generators seeded by (seed, e, i), or with repeated
+augmentation, for its view v, by (seed, e, i, v). So workers, devices, accumulation and resuming do
+not change the images of a step, and a run can start at any step without repeating earlier draws.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from replication.images.transforms import Transform
 
 Key = tuple[int, ...]
-"""What a training sample's randomness depends on: (epoch, index in the dataset), and under repeated
-augmentation also which view of the image it is."""
+"""The numbers on which a training sample's randomness depends: (epoch, index in the dataset), and
+with repeated augmentation also the number of the image's view."""
 
 
 @dataclass(frozen=True)
@@ -41,8 +41,8 @@ class MicroBatch:
 
     step: int
     index: int
-    # (micro, 3, H, W) float32, or fewer in an epoch's short last batch; where a transform gives
-    # several tensors, a list
+    # (micro, 3, H, W) float32, fewer in an epoch's short last batch; a list of tensors if the
+    # transform returns several
     images: Any
     labels: Tensor  # (micro,) int64
 
@@ -61,14 +61,15 @@ class Pictures(Dataset[tuple[Image.Image, int]]):
 
 
 class TrainingSamples(Dataset[tuple[Tensor, int]]):
-    """A dataset seen through a random transform, addressed by `Key`.
+    """A dataset under a random transform, indexed by `Key`.
 
-    With `repeats` an epoch shows that many views of each image it takes, in one batch, and so only
-    its share of the images: the repeated augmentation of Hoffer et al. (2020) as DeiT samples it.
+    With `repeats` > 1 an epoch has that many views of each image that it uses, all in one batch,
+    and so it uses only 1 / `repeats` of the images: the repeated augmentation of Hoffer et al.
+    (2020) as DeiT samples it.
 
-    The global generators of Python, NumPy and torch are seeded for each sample and put back as
-    they were afterwards, once for all samples fetched together: saving NumPy's state takes longer
-    than transforming a small image.
+    The global generators of Python, NumPy and torch are seeded for each sample. Their states are
+    restored afterwards, once for all samples that are fetched together, because saving NumPy's
+    state takes longer than transforming a small image.
     """
 
     def __init__(
@@ -99,9 +100,9 @@ class TrainingSamples(Dataset[tuple[Tensor, int]]):
 
 
 class Relabelled(Dataset[tuple[Any, int]]):
-    """A dataset whose images have each other's labels, permuted by a seed: a control.
+    """A dataset whose labels are permuted among its images by a seed, as a control.
 
-    What is learned of it says nothing of other images.
+    A model cannot learn from it anything that holds for other images.
     """
 
     def __init__(self, dataset: Dataset[Any], seed: int):
@@ -118,7 +119,7 @@ class Relabelled(Dataset[tuple[Any, int]]):
 
 
 class EvaluationSamples(Dataset[tuple[Tensor, int]]):
-    """A dataset seen through a deterministic transform."""
+    """A dataset under a deterministic transform."""
 
     def __init__(self, dataset: Dataset[Any], transform: Transform):
         self.dataset, self.transform = dataset, transform
@@ -134,7 +135,7 @@ class EvaluationSamples(Dataset[tuple[Tensor, int]]):
 def epoch_order(samples: int, seed: int, epoch: int) -> np.ndarray:
     """Return the order of one epoch: a permutation of range(samples) drawn from (seed, epoch)."""
     entropy = np.frombuffer(_digest(b"order", seed, epoch), dtype="<u4")
-    # RandomState's stream is promised never to change (NEP 19), so old runs stay resumable.
+    # NumPy guarantees that RandomState's stream never changes (NEP 19), so old runs can be resumed.
     return np.random.RandomState(entropy).permutation(samples)
 
 
@@ -154,11 +155,12 @@ def micro_batches(
     """Yield this rank's micro-batches of the steps from `start` up to (not with) `stop`.
 
     A step is one global batch of `size` images in size / micro micro-batches; rank r of `world`
-    takes those numbered r, r + world, ... One process and many see the same micro-batches, in the
-    order that the samples' seed decides. Views of one image go to different micro-batches, as far
-    as there are some. `workers` processes transform the images, 0 this one; to close the generator
-    ends them. `pin_memory` puts the batches where a GPU can copy them from. Without `drop_last` the
-    micro-batches of a short last batch share its images as equally as can be.
+    takes those numbered r, r + world, ... The micro-batches do not depend on the number of
+    processes; the samples' seed decides the order of images. Views of one image go to different
+    micro-batches as far as possible. `workers` processes transform the images (0: this process);
+    closing the generator ends them. `pin_memory` puts the batches into page-locked memory, from
+    which a GPU copies faster. Without `drop_last`, the micro-batches of a short last batch share
+    its images as equally as possible.
 
     Raises:
         VitrailError: the dataset is smaller than a batch, or the micro-batches of a step cannot
@@ -195,7 +197,7 @@ def micro_batches(
         batch_sampler=keys(),
         num_workers=workers,
         pin_memory=pin_memory,
-        generator=torch.Generator(),  # else every epoch draws from the global generator
+        generator=torch.Generator(),  # otherwise DataLoader draws from the global generator
         worker_init_fn=prepare_worker,
     )
     return (
@@ -205,14 +207,14 @@ def micro_batches(
 
 
 def _digest(purpose: bytes, *counters: int) -> bytes:
-    """Mix counters into 16 bytes; `purpose` keeps streams of different use apart."""
+    """Hash counters to 16 bytes; `purpose` gives each use a stream of its own."""
     packed = struct.pack(f"<{len(counters)}Q", *counters)
     return hashlib.blake2b(packed, digest_size=16, person=purpose).digest()
 
 
 @contextmanager
 def preserved_generators() -> Iterator[None]:
-    """Put the global generators of Python, NumPy and torch back as they were before the block."""
+    """Restore the states of Python's, NumPy's and torch's global generators after the block."""
     states = random.getstate(), np.random.get_state(), torch.get_rng_state()
     try:
         yield
@@ -223,7 +225,7 @@ def preserved_generators() -> Iterator[None]:
 
 
 def seed_for(*counters: int) -> None:
-    """Seed the global generators for one sample: a seed and the numbers of a `Key`."""
+    """Seed the global generators for one sample by `counters`: a seed and the numbers of a `Key`."""
     for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", *counters))
     random.seed(for_python)
     np.random.seed(for_numpy)

@@ -1,4 +1,4 @@
-"""Reading files of masks, and the labels of pixels that are not classes."""
+"""Read mask files; the special labels of pixels that have no class."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from PIL import Image
 from vitrail.errors import VitrailError
 from vitrail.image_files import FORMATS, decoding
 
-IGNORED = 255  # the label of a pixel that is not judged
-UNSEEN = -1  # the class of a pixel of which nothing is known, as a shift moved it out of the image
+IGNORED = 255  # label of a pixel that the scores ignore
+UNSEEN = -1  # class of a pixel without a prediction, because a shift moved it out of the image
 
 
 def read_mask(path: str | Path) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Opening a dataset: its entry in the registry names the function that reads its files."""
+"""Open a split of a dataset; its entry in the registry names the function that reads its files."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ M = TypeVar("M")
 Split = Literal["train", "val", "fit", "held_out"]
 SPLITS: tuple[Split, ...] = ("train", "val")
 TUNING: Mapping[Split, Split] = {"train": "fit", "val": "held_out"}
-"""What is opened in place of each split where learning rates are tuned: two parts of ``train``."""
+"""The splits that replace ``train`` and ``val`` to tune learning rates: two parts of ``train``."""
 
 
 _opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("opened", default=None)
@@ -36,7 +36,7 @@ _opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("op
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Open each split of a dataset once while the block runs: the seeds of a job share it."""
+    """Let `build` open each split of a dataset only once within the block, for all seeds of a job."""
     token = _opened.set({})
     try:
         yield
@@ -45,13 +45,14 @@ def opened_once() -> Iterator[None]:
 
 
 def build(info: DatasetInfo, split: Split, root: Path, seed: int = 0) -> Dataset[Any]:
-    """Open a split of the dataset in ``root / info.folder``: (`PIL.Image` in RGB, int label).
+    """Open a split of the dataset in ``root / info.folder``; an item is (RGB `PIL.Image`, label).
 
-    A loader that takes a `seed` splits by it; the others have one split for all seeds. Within
-    `opened_once` it is the one that was opened before, if it was. Of a dataset whose `part` is
-    ``tuning`` both splits are parts of the training images, and the loader's ``val`` is not opened.
+    The split depends on `seed` if the dataset's loader takes one; otherwise it is the same for all
+    seeds. Within `opened_once`, a split that was opened before is returned again. If `info.part` is
+    ``tuning``, both splits are parts of the training images, and the loader's ``val`` is not
+    opened.
 
-    Raises VitrailError if it is not there, or its files cannot be read.
+    Raises VitrailError if the dataset is not there, or its files cannot be read.
     """
     folder, opened = root / info.folder, _opened.get()
     open_split = _loader(info)
@@ -69,10 +70,10 @@ def build(info: DatasetInfo, split: Split, root: Path, seed: int = 0) -> Dataset
 def _of_part(
     info: DatasetInfo, split: Split, open_split: Callable[..., Dataset[Any]]
 ) -> Dataset[Any]:
-    """Open a split of the part of a dataset that its entry names.
+    """Open a split of the part of a dataset that its entry names, ``all`` or ``tuning``.
 
-    A stand-in composes ``fit`` and ``held_out`` itself, of sources that it divides by `members`. Of
-    other datasets the training images are divided, by the same rule.
+    For ``tuning``, a bundled stand-in composes ``fit`` and ``held_out`` from sources that it
+    divides by `members`. For other datasets `members` divides the training images.
     """
     if info.part == "all":
         return open_split(split)
@@ -85,7 +86,7 @@ def _of_part(
 
 
 def splits_by_seed(info: DatasetInfo) -> bool:
-    """Whether each seed of a run has a split of its own: the loader takes a `seed`."""
+    """Whether the split depends on the seed of a run: whether the loader takes a `seed`."""
     return "seed" in inspect.signature(_loader(info)).parameters
 
 
@@ -97,9 +98,9 @@ def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any
     try:
         dataset: Dataset[Any] = open_split()
     except VitrailError:
-        raise  # it says already what to do
+        raise  # its message already says what to do
     except Exception as error:
-        # A damaged pickle or .mat file fails in as many ways as it has bytes.
+        # A damaged pickle or .mat file raises many types of errors.
         raise VitrailError(
             f"dataset '{name}' in {folder} cannot be read "
             f"({type(error).__name__}: {error}); move that folder away and fetch it again"
@@ -108,7 +109,7 @@ def _open(name: str, open_split: Callable[[], Any], folder: Path) -> Dataset[Any
 
 
 def stems(folder: Path, suffix: str) -> set[str]:
-    """Names of the files below a folder that end with `suffix`, without it, with their folders."""
+    """Return relative paths, without `suffix`, of the files below a folder that end with it."""
     return {
         os.path.relpath(file, folder).removesuffix(suffix)
         for file in visible_files(folder)
@@ -119,8 +120,8 @@ def stems(folder: Path, suffix: str) -> set[str]:
 def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list[int], list[int]]:
     """Split indices into train and validation, each class by the same fraction, up to rounding.
 
-    For datasets that come without a split. `RandomState` rather than `Generator`: NumPy promises
-    that its stream never changes (NEP 19), so every later version makes the same split.
+    This is for datasets without an official split. `RandomState` is used and not `Generator`: NumPy
+    guarantees that its stream never changes (NEP 19), so later versions make the same split.
     """
     random, classes = np.random.RandomState(0), np.asarray(labels)
     train, val = list[int](), list[int]()
@@ -133,24 +134,23 @@ def stratified_split(labels: Sequence[int], train_fraction: float) -> tuple[list
 
 
 def stream(name: str, split: Split, seed: int = 0) -> np.random.RandomState:
-    """Return the random numbers of one split of a stand-in, which never change (NEP 19).
+    """Return the generator for one split of a stand-in; its stream never changes (NEP 19).
 
-    Each seed draws another composition.
+    Each seed gives another composition.
     """
     drawn = f"/{seed}" if seed else ""
     return np.random.RandomState(zlib.crc32(f"{name}/{role(split)}{drawn}".encode()))
 
 
 def role(split: Split) -> Split:
-    """``train`` for a split that models train on, ``val`` for one that they are judged on."""
+    """Return ``train`` for a split to train on, ``val`` for a split to evaluate on."""
     return "train" if split in ("train", "fit") else "val"
 
 
 def members(train: Sequence[M], val: Sequence[M], split: Split) -> list[M]:
-    """What belongs to a split: images, or the scans and tiles that a stand-in is composed of.
+    """Return the items of a split: images, or the scans and tiles from which a stand-in is made.
 
-    ``fit`` and ``held_out`` are parts of `train`: every fifth of it, the first included, is held
-    out.
+    ``fit`` and ``held_out`` are parts of `train`: the items 0, 5, 10, ... are held out.
     """
     if split in ("train", "val"):
         return list(train if split == "train" else val)

@@ -1,6 +1,6 @@
-"""Two real photographs that scikit-learn carries along, whole and in parts.
+"""The two real photographs that scikit-learn contains, whole and in parts.
 
-For stand-ins, and for measurements on natural image statistics without a download.
+They are used for stand-in datasets, and for measurements on natural images without a download.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Box = tuple[int, int, int, int]
 """Left, top, right and bottom in a photograph, in pixels."""
 
 TILE = 32
-"""Side in pixels of the tiles into which photographs are cut; every third is for the test."""
+"""Side in pixels of the tiles into which photographs are cut; every third is for validation."""
 
 
 def photos() -> dict[str, np.ndarray]:
@@ -40,7 +40,7 @@ def photo(name: str) -> Image.Image:
 
 
 def photo_centre(name: str, size: int) -> np.ndarray:
-    """Scale the largest square at the centre of a photograph to (size, size, 3) uint8, RGB."""
+    """Return the largest central square of a photograph, scaled to (size, size, 3) uint8, RGB."""
     width, height = photo(name).size
     side = min(width, height)
     left, top = (width - side) // 2, (height - side) // 2
@@ -67,10 +67,10 @@ def photo_crops(n: int, size: int, seed: int) -> np.ndarray:
 
 
 def tiles(name: str, split: Split, box: Box | None = None, least: int = 1) -> np.ndarray:
-    """Return the tiles of a photograph that belong to a split, cut to `box`: (N, 4) int.
+    """Return the boxes of a split's tiles, clipped to `box`: (N, 4) int.
 
-    Tiles that are less than `least` pixels wide or high are left out. No pixel is in both splits (a
-    crop that is resized by its box may weigh the row beside it).
+    Tiles that are less than `least` pixels wide or high are left out. No pixel is in both splits
+    (but resizing a tile by its box may also read the pixels next to the box).
     """
     left, top, right, bottom = box or (0, 0, *photo(name).size)
     corners = itertools.product(

@@ -1,8 +1,9 @@
-"""From a PIL image to a normalised tensor, as a recipe says.
+"""The transforms of a recipe, from a PIL image to a normalised tensor.
 
-`timm.data.create_transform` builds everything, so a name in a recipe means what it means in timm:
-`color_jitter` is off beside an `auto_augment` other than 3-Augment (``3a``), and random erasing
-comes after normalisation. What timm has no name for is put together from its pieces.
+`timm.data.create_transform` builds them, so a name in a recipe means the same as in timm:
+`color_jitter` has no effect together with an `auto_augment` other than 3-Augment (``3a``), and
+random erasing comes after normalisation. Transforms that timm does not have are composed of its
+parts.
 """
 
 from __future__ import annotations
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 Transform = Callable[[Image.Image], Tensor]
 Channels = tuple[float, float, float]
-"""A number for red, for green and for blue."""
+"""One number for each of red, green and blue."""
 
 
 def _posterize(image: Image.Image, bits: int, **options: Any) -> Image.Image:
     return auto_augment.posterize(image, bits) if bits else Image.new(image.mode, image.size)
 
 
-# At full strength timm keeps no bit of a pixel. Pillow made that black until it came, in version
-# 13, to refuse it, which ends a training in the rare step that draws it.
+# At full strength timm's posterize keeps no bit of a pixel. Until version 13 Pillow made such an
+# image black; since then it raises an error, which would end a training in a rare step.
 for _name, _operation in auto_augment.NAME_TO_OP.items():
     if _operation is auto_augment.posterize:
         auto_augment.NAME_TO_OP[_name] = _posterize
@@ -55,36 +56,36 @@ SPATIAL = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel"}
 
 @dataclass
 class CircularShift:
-    """Rolls ``(C, H, W)`` by an offset drawn anew, uniform in [-limit, limit] on each axis."""
+    """Roll ``(C, H, W)`` by a random offset, uniform in [-limit, limit] on each axis."""
 
     limit: int
 
     def __call__(self, image: Tensor) -> Tensor:
-        """Return the rolled image; the draw is of torch's global generator."""
+        """Return the rolled image; torch's global generator draws the offset."""
         offset = torch.randint(-self.limit, self.limit + 1, (2,)).tolist()
         return image.roll(offset, (-2, -1))
 
 
 class SteppedCrop:
-    """A random crop whose places are `step` pixels apart: `pad`, then `cut`."""
+    """Pad an image (`pad`), then crop it at a random position on a grid of `step` pixels (`cut`)."""
 
     def __init__(self, size: int, padding: int, step: int):
         self.pad, self.cut = Pad(padding), Cut(size, step)
 
     def __call__(self, image: Image.Image) -> Image.Image:
-        """Return the crop; the draw is of torch's global generator."""
+        """Return the crop; torch's global generator draws the position."""
         return self.cut(self.pad(image))
 
 
 @dataclass
 class Cut:
-    """Cuts a square of `size` pixels at a random place; places are `step` pixels apart."""
+    """Crop a square of `size` pixels at a random position on a grid of `step` pixels."""
 
     size: int
     step: int
 
     def __call__(self, image: Any) -> Any:
-        """Return the part of a PIL image or of ``(C, H, W)``; row and column are torch's draws."""
+        """Return the crop of a PIL image or a tensor ``(C, H, W)``; torch draws row and column."""
         sides = functional.get_dimensions(image)[1:]
         counts = ((side - self.size) // self.step + 1 for side in sides)
         top, left = (self.step * int(torch.randint(count, ())) for count in counts)
@@ -94,20 +95,23 @@ class Cut:
 def normalization(
     info: DatasetInfo, kind: Literal["dataset", "inception", "none"]
 ) -> tuple[Channels, Channels]:
-    """Mean and standard deviation of each channel of images in [0, 1]: of a dataset, 0.5, none."""
+    """Return mean and standard deviation of each channel, for images with values in [0, 1].
+
+    They are the dataset's, 0.5 and 0.5 for ``inception``, or 0 and 1 for ``none``.
+    """
     if kind == "dataset":
         return info.mean, info.std
     return ((0.5,) * 3, (0.5,) * 3) if kind == "inception" else ((0.0,) * 3, (1.0,) * 3)
 
 
 def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
-    """Return the training view: PIL image -> float (3, H, W), random per call.
+    """Return the random training transform, from a PIL image to float (3, H, W).
 
-    With ``crop: center`` the evaluation view is flipped, jittered, auto-augmented and erased as a
-    random crop would be, and ``crop: random`` first pads it and crops its size at a random place,
-    as is usual for images of 32 pixels; `scale` and `ratio` are then without effect. With
-    `resize_last` auto-augmentation, random crops and flips, in this order, see the image as it is
-    stored.
+    With ``crop: center``, the image is resized and cropped as in evaluation, then flipped,
+    jittered, auto-augmented and erased as a random crop would be. ``crop: random`` also pads it
+    and crops its size at a random position, as is usual for images of 32 pixels. In both cases
+    `scale` and `ratio` have no effect. With `resize_last`, auto-augmentation, random crops and
+    flips, in this order, come before the resizing.
     """
     augmentation = recipe.augmentation
     mean, std = normalization(info, recipe.data.normalization)
@@ -119,7 +123,7 @@ def train_transform(recipe: EpochTraining, info: DatasetInfo) -> Compose:
         hflip=augmentation.hflip,
         vflip=augmentation.vflip,
         auto_augment=augmentation.auto_augment,
-        # A jitter of 0 would still cost its random numbers and copies; timm also takes None.
+        # With 0 the transform would still draw numbers and copy images; timm also accepts None.
         color_jitter=augmentation.color_jitter or None,  # type: ignore[arg-type]
         interpolation=recipe.data.interpolation,
         mean=mean,

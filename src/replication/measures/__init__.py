@@ -1,1 +1,1 @@
-"""What tables of several papers measure, one module each."""
+"""Measures that several papers use, one module each."""

@@ -1,4 +1,4 @@
-"""Top-1 and top-5 accuracy on the validation split, as the recipe evaluates."""
+"""Top-1 and top-5 accuracy on the validation split, with the recipe's evaluation transform."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from vitrail.measures import accuracy as library
 def accuracy(trained: Trained, batch_size: int = 128, image_size: int | None = None) -> Values:
     """Measure accuracy on square images of `image_size` pixels, by default the recipe's own.
 
-    The batch size does not change it.
+    The result does not depend on the batch size.
 
     Returns:
-        ``top1``, ``top5`` (percent), ``images`` (how many were judged) and ``top1 by image``.
+        ``top1``, ``top5`` (percent), ``images`` (their number) and ``top1 by image``, which
+        `replication.measures.packed_scores.pack` made.
     """
     transform = eval_transform(trained.recipe, trained.info, image_size)
     found = library.accuracy(trained.model, validation(trained, transform, batch_size).batches)

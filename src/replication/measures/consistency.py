@@ -1,7 +1,7 @@
 """Shift consistency of a trained model on its validation split (shift, Eq. 25).
 
-The measures are those of `vitrail.measures.consistency`. What is drawn for an image follows
-from the run's seed and its index in the split alone.
+The measures are those of `vitrail.measures.consistency`. The random draws for an image depend on
+the run's seed and the image's index in the split only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Mode = Literal["zero", "crop"]
 
 
 def _circular_passes(given: Mapping[str, Any]) -> int:
-    """Each condition's pairs of shifts, and each view once before any shift."""
+    """Return the number of forward passes of an image: all shifts, and each view unshifted."""
     shared = {field.name: given[field.name] for field in fields(Condition) if field.name in given}
     named = (given["conditions"] or {"": {}}).values()
     conditions = [_condition({**shared, **own}) for own in named]
@@ -47,18 +47,22 @@ def circular_consistency(
 ) -> Values:
     """C-Cons: do predictions agree under two circular shifts (shift, Sec. 5.1, Eq. 25)?
 
-    The shifts are at the resolution of the network. `pairs` of them are drawn for each image, the
-    same for every batch size. `images` are spread evenly over the validation split; None is all.
-    `conditions` are fields of `Condition` by name, all measured in one pass over the data;
-    `condition` are those of the only one, or those that all share.
+    Args:
+        trained: the model, its dataset and its seed.
+        batch_size: images of a batch.
+        pairs: pairs of shifts drawn for each image; the draws do not depend on the batch size.
+            Shifts are in pixels of the network's input.
+        images: how many images, spread evenly over the validation split; None is all.
+        precision: in which the model runs.
+        conditions: fields of `Condition` for each name; all are measured in one pass over the data.
+        condition: fields of `Condition` that all `conditions` share, or those of the only one.
 
     Returns:
         ``top1`` (percent, before any shift), ``consistency`` (percent of pairs), ``bitwise``
         (percent of pairs with logits equal in every bit), ``max_logit_difference``,
         ``max_offset_pixels`` and ``max_erased_pixels`` (ranges of the draws), ``images``,
-        ``pairs``; with `conditions` each as ``"<name>/<key>"``. Over all views that the model is
-        shown, ``margin/<key>``, the fields of
-        `vitrail.measures.selection_margins.MarginSummary`.
+        ``pairs``; with `conditions` each as ``"<name>/<key>"``. Also ``margin/<key>``, the fields
+        of `vitrail.measures.selection_margins.MarginSummary`, over all views of all conditions.
 
     Raises:
         VitrailError: a condition has an unknown field, or a value out of range.
@@ -103,16 +107,16 @@ def standard_consistency(
     The mode ``zero`` (Sec. 5.2 on CIFAR) shifts the image that the network would see by up to
     `max_shift` either way, on each axis; pixels that are left empty are black. ``crop`` (on
     ImageNet; Zhang, "Making Convolutional Networks Shift-Invariant Again", 2019) cuts both views
-    out of the resized image's centre, `max_shift` wider than the network's input: they differ by
-    up to `max_shift` either way, and all that they show is real, but for what timm's ``border``
-    mode of cropping pads with the mean. `max_shift` is in pixels of an image of 224; other sizes
-    shift by the same part, rounded down. `batch_size`, `pairs` and `images` are as of
-    `circular_consistency`.
+    out of the resized image's centre, which is `max_shift` wider than the network's input: they
+    differ by up to `max_shift` either way. They contain no padding, except where timm's crop mode
+    ``border`` pads with the mean. `max_shift` is in pixels of an image with sides of 224; images of
+    other sizes are shifted by the same fraction of their side, rounded down. `batch_size`, `pairs`
+    and `images` are as in `circular_consistency`.
 
     Returns:
         for each mode ``"<mode>/<key>"``: ``top1`` (percent, of the unshifted or centrally cropped
         images), ``consistency``, ``bitwise``, ``max_logit_difference``, ``images`` and ``pairs``
-        as `circular_consistency`, and ``max_shift_pixels`` of this network's input.
+        as in `circular_consistency`, and ``max_shift_pixels``, in pixels of this network's input.
 
     Raises:
         VitrailError: there is no such mode, or the crops do not fit into the resized image.
@@ -144,14 +148,15 @@ def standard_consistency(
 def worst_shift(
     trained: Trained, batch_size: int = 128, images: int | None = None, shifts: int | None = None
 ) -> Values:
-    """Of how many images does the prediction stay under every circular shift, the worst included?
+    """Measure the share of images that keep their prediction under every circular shift.
 
-    `batch_size` is that of the views, and `images` is as of `circular_consistency`. `shifts` says
-    how many are tried, drawn from all without repetition, the same for all images; None is all. An
-    image is done with at the first that changes its prediction.
+    `batch_size` is the number of shifted views in a batch; `images` is as in
+    `circular_consistency`. `shifts` is the number of shifts that are tried, drawn from all without
+    repetition, the same for all images; None is all. After the first shift that changes an image's
+    prediction, its other shifts are not tried.
 
     Returns:
-        ``consistency`` (percent of images), ``images`` and ``shifts`` (how many of each).
+        ``consistency`` (percent of images), ``images`` and ``shifts`` (their numbers).
     """
     _, _, batches = validation(trained, None, batch_size, images)
     found = library.worst_shift(

@@ -1,4 +1,4 @@
-"""Operations of the forward passes of architectures and of trained models."""
+"""Count the operations of a forward pass, of architectures and of trained models."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from vitrail.measures.flops import count
 
 
 def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Count the operations of `models`, fields of `Architecture` by label, on one image.
+    """Count the operations of `models`, fields of `Architecture` for each label, on one image.
 
     Source: octic, App. E.4.
 
     Returns:
-        ``"<label>/..."`` with ``gmacs`` (the papers' convention, 10^9), ``gmacs_unfused`` (the same
-        where attention is written out, so that fvcore sees its softmax), ``gmacs_matmul``
-        (multiply-adds alone), ``gflops`` (two for each of those, as torch), ``parameters``,
-        ``millions``.
+        ``"<label>/..."`` with ``gmacs`` (10^9, counted as the papers do), ``gmacs_unfused`` (the
+        same with attention written out as single operations, so that its softmax counts, too),
+        ``gmacs_matmul`` (10^9 multiply-adds of matrix products and convolutions only), ``gflops``
+        (twice that, as torch counts), ``parameters``, ``millions`` (of parameters).
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments.
@@ -46,10 +46,10 @@ def flops(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
 
 @passes(0)
 def flops_of_trained(trained: Trained) -> Values:
-    """Count the operations of a run's own model on one of its images (octic, Figure 1).
+    """Count the operations of a run's model on one image of its size (octic, Figure 1).
 
     Returns:
-        ``gmacs``, in the papers' convention (10^9).
+        ``gmacs`` (10^9), counted as the papers do.
     """
     side = trained.recipe.data.image_size
     model = copy.deepcopy(trained.model).to("meta")

@@ -1,13 +1,14 @@
-"""Shifts by fractions of a pixel: how far they move the logits; the papers lack it.
+"""Measure how much shifts by fractions of a pixel change the logits; the papers do not.
 
-An image is shifted circularly by the same fraction of a pixel along both axes, towards directions
-that are drawn for it. There are two ways:
+An image is shifted circularly by the same fraction of a pixel along both axes; the direction along
+each axis is drawn at random. There are two kinds of shift:
 
 - ``fourier``: by the trigonometric polynomial through its pixels
   (`vitrail.extensions.fractional_shifts`).
-- ``camera``: as a camera that moves a little sees it. The image is enlarged fourfold (bicubic),
-  shifted there by whole pixels, and each pixel of the result is the mean of 4 x 4. The unshifted
-  view is made in the same way. A model that interpolates by Fourier has no advantage here.
+- ``camera``: an approximation of a camera that moves a little. The image is enlarged fourfold
+  (bicubic) and shifted by whole pixels of the enlarged image; then each pixel of the result is the
+  mean of 4 x 4 pixels. The unshifted view is made in the same way. Here a model that uses Fourier
+  interpolation has no advantage.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from vitrail.extensions.fractional_shifts import fourier_shift
 from vitrail.measures.shifts import circular_shift, draws
 
 FINE = 4
-"""Pixels of the enlarged image in one of the image, along each axis."""
+"""Pixels of the enlarged image for each pixel of the image, along each axis."""
 
 
 @passes(lambda given: 2 + len(given["fourier"]) + len(given["camera"]))
@@ -47,14 +48,14 @@ def fractional_consistency(
         images: how many, spread evenly over the validation split; None is all.
 
     Returns:
-        for each way and fraction ``"<way>/<fraction>/consistency"``, the percentage of kept
-        predictions, and ``"<way>/<fraction>/change"``: the root mean square of the change of a
-        logit, over the standard deviation of that logit among images (mean squares of all classes).
-        Logits are taken less their mean over classes, which no prediction depends on. And
-        ``images``.
+        for each kind of shift and fraction, ``"<kind>/<fraction>/consistency"``, the percentage of
+        images that keep their prediction, and ``"<kind>/<fraction>/change"``: the root mean square
+        change of the logits, divided by their standard deviation over images (both squared, then
+        averaged over classes). From the logits their mean over classes is subtracted first, as no
+        prediction depends on it. Also ``images``, their number.
 
     Raises:
-        VitrailError: a fraction of the camera is no multiple of a quarter.
+        VitrailError: a fraction in `camera` is not a multiple of a quarter.
     """
     for fraction in camera:
         if not float(FINE * fraction).is_integer():
@@ -90,9 +91,9 @@ def _fourier_view(images: Tensor, offsets: Tensor) -> Tensor:
 
 
 def camera_view(images: Tensor, offsets: Tensor) -> Tensor:
-    """Return the view ``(B, C, H, W)`` of a camera that moved by offsets ``(B, 2)`` in pixels.
+    """Shift images ``(B, C, H, W)`` by offsets ``(B, 2)`` in pixels, as the kind ``camera``.
 
-    Offsets are multiples of a quarter. The image is continued around its border.
+    Offsets must be multiples of a quarter. Shifts are circular.
     """
     margin = 2  # pixels beyond the border that bicubic interpolation reads
     around = functional.pad(images, (margin,) * 4, mode="circular")

@@ -1,7 +1,7 @@
 """A training's hyperparameters as numbers for a table (Nordström et al., Table 6).
 
-The one idea: optimiser, schedule, loss, mixing, transforms and model are built as training builds
-them, and those objects are asked. So a table prints what trains, whatever the recipe is called.
+Optimiser, schedule, loss, mixing, transforms and model are built as training builds them, and the
+numbers are read from these objects. So the table shows what the training really uses.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from replication.training.step import build_loss, build_mixing
 
 
 def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
-    """Say how a recipe trains (octic, App. E.1).
+    """Return a recipe's hyperparameters (octic, App. E.1).
 
     Returns:
-        ``batch_size``, ``lr`` (the peak; `group_lr` is left out), ``weight_decay``, ``epochs``,
-        ``warmup_epochs``, ``thousand_images`` (the training split), ``drop_path`` (the highest rate
-        of a block), ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and ``cutmix`` (alpha),
-        ``color_jitter``; ``lamb``, ``adamw``, ``cosine``, ``binary_cross_entropy``,
-        ``repeated_augmentation`` as 1 or 0.
+        ``batch_size``, ``lr`` (the peak rate, without `group_lr`), ``weight_decay``, ``epochs``,
+        ``warmup_epochs``, ``thousand_images`` (images of the training split / 1000), ``drop_path``
+        (the highest rate of a block), ``repeats``, ``clip_grad`` (0 is none), ``mixup`` and
+        ``cutmix`` (alpha), ``color_jitter`` (strength); ``lamb``, ``adamw``, ``cosine``,
+        ``binary_cross_entropy``, ``repeated_augmentation`` as 1 or 0.
 
     Raises:
         VitrailError: there is no such model or optimiser, or it refuses its arguments.
@@ -41,14 +41,15 @@ def hyperparameters(described: Described[ClassificationRecipe]) -> Values:
     recipe, info = described.recipe, described.info
     with torch.device("meta"):
         model: Any = build_model(recipe, info.classes)
-    # A layer stands for the model: some optimisers refuse meta tensors, and it has no `group_lr`.
+    # A small layer instead of the model: some optimisers refuse meta tensors. Patterns of
+    # `group_lr` would not match its parameters.
     plain = recipe.optimizer.model_copy(update={"group_lr": {}})
     optimizer = build_optimizer(nn.Linear(1, 1), recipe.model_copy(update={"optimizer": plain}))
     scheduler = build_scheduler(optimizer, recipe, steps_per_epoch=1)
     mixing: Any = build_mixing(recipe, info.classes)
     mixed = isinstance(mixing, Mixup)
     steps = train_transform(recipe, info).transforms
-    # Brightness, as contrast and saturation, is changed by up to so much.
+    # Brightness, contrast and saturation have the same strength.
     jitters = [step for step in steps if isinstance(step, ColorJitter)]
     return {
         "batch_size": recipe.batch.size,

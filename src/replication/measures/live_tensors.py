@@ -1,11 +1,11 @@
 """Peak memory of a model's tensors, counted without a GPU (shift, Table A1; octic, Tables 1 and 2).
 
-The one idea: on the meta device nothing is computed or stored, but each tensor that a pass makes
-exists, with its size, until the pass lets go of it. The bytes of all that exist at once, at their
-most, are what torch's allocator hands out for them on a GPU. Two things are not counted: what a
-kernel takes for itself while it runs, and what a compiler saves.
+On the meta device nothing is computed or stored, but each tensor of a pass exists, with its size,
+until it is released. The largest number of bytes that exist at the same time is what torch's
+allocator provides for them on a GPU. Two things are not counted: the working memory of kernels,
+and the memory that a compiler saves.
 
-The numbers are exact: they follow from the model, the size of the batch, and torch's version.
+The numbers are exact: they depend on the model, the batch size and torch's version only.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from replication.measures.memory import MIB, Phase, run
 from replication.measures.parameters import Architecture, architectures, comparisons
 
 BLOCK = 512
-"""Bytes that the allocator of CUDA hands out at least; every request is rounded up to blocks."""
+"""Bytes of a block; torch's CUDA allocator rounds every request up to a multiple of it."""
 
 
 class LiveTensors(TorchDispatchMode):
-    """Counts the bytes of the tensors that operations make under it, and of those it is told of.
+    """Count the bytes of `tensors` and of all tensors that are made while this mode is active.
 
-    Views share the storage of their tensor, which counts once. `peak` is the most that `live`, the
-    bytes that exist now, has been.
+    Views share the storage of their tensor, which is counted once.
+
+    Attributes:
+        live: bytes that exist now.
+        peak: the maximum of `live` so far.
     """
 
     def __init__(self, tensors: Iterable[Tensor] = ()) -> None:
         super().__init__()
         self.live = self.peak = 0
-        self._sizes: dict[int, int] = {}  # of storages, by what identifies them while they exist
+        self._sizes: dict[int, int] = {}  # bytes of each storage, by its address
         for tensor in tensors:
             self._count(tensor)
 
@@ -74,9 +77,9 @@ class LiveTensors(TorchDispatchMode):
 
 
 class FusedAttention(TorchFunctionMode):
-    """Attention as a GPU's kernel computes it, which keeps no scores of a query and a key.
+    """Compute attention by a fused GPU kernel, which does not store the attention scores.
 
-    Without it the meta device writes attention out.
+    Without this mode, the meta device computes attention as single operations, with the scores.
     """
 
     def __torch_function__(
@@ -118,13 +121,13 @@ def live_tensors(
 ) -> Values:
     """Count the peak memory of models, in float32.
 
-    The arguments are those of `replication.measures.memory.memory`; what `phases` leaves out has no
-    number. `fused_attention` leaves out what only written-out attention holds.
+    The arguments are those of `replication.measures.memory.memory`; phases that are not in `phases`
+    are left out of the result. `fused_attention` uses `FusedAttention`.
 
     Returns:
-        ``"<label>/<phase>"`` in MiB, and of a model in `pairs` also ``"<label>/<phase>/change"``,
-        by how many percent it is higher, and ``.../gain``, how many times as much its partner
-        takes.
+        ``"<label>/<phase>"`` in MiB. For a model in `pairs` also ``"<label>/<phase>/gain"``, the
+        memory of its partner divided by its own, and ``.../change``, by how many percent its own is
+        higher.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, or a pair is not measured.
@@ -145,7 +148,7 @@ def live_tensors(
 def counted(
     architecture: Architecture, phase: Phase, batch_size: int, fused_attention: bool = False
 ) -> int:
-    """The most bytes that a phase (`replication.measures.memory.run`) holds, weights included."""
+    """Return the peak memory of a phase in bytes, weights included (`memory.run`)."""
     with torch.device("meta"):
         model = architecture.build(seed=0)
         side = architecture.side(model)

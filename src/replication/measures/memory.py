@@ -1,9 +1,9 @@
 """Peak memory of training and of inference (shift, Sec. A2.3, Table A1).
 
-The one idea: every number comes from a process of its own, which does nothing else. It is what the
-paper reports, the peak that torch's allocator has handed out (allocated) and has taken from the
-device (reserved). On a CPU torch does not count, so there is no number:
-`replication.measures.live_tensors` counts what a GPU would hand out, without one.
+Every number is measured in a process of its own, which does nothing else. As in the paper, it is
+the peak of what torch's allocator has provided to tensors (allocated) and of what it has taken
+from the device (reserved). torch does not count memory on a CPU, so there are no numbers;
+`replication.measures.live_tensors` computes without a GPU what would be allocated on one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ Phase = Literal["training", "inference"]
 QUANTITIES = ("allocated", "reserved")
 MIB = 2**20
 STEPS = 2
-"""Training steps; the second holds the optimiser's state beside the activations."""
+"""Training steps; only from the second on, the optimiser's state and activations coexist."""
 
 
 def memory(
@@ -43,15 +43,15 @@ def memory(
 ) -> Values:
     """Measure the peak memory of untrained models on noise.
 
-    The arguments are those of `replication.measures.throughput.throughput`, and `phases`: those
-    that are measured; the numbers of others are None.
+    The arguments are those of `replication.measures.throughput.throughput`, and `phases`, the
+    phases that are measured; the numbers of others are None.
 
     Returns:
-        ``batch_size``, ``"<label>/<phase>/<quantity>"`` in MiB, and of a model in `pairs` also
-        ``"<label>/<phase>/<quantity>/change"``, by how many percent it is higher, and ``.../gain``,
-        how many times as much the partner takes. Phases are ``training`` (forward, backward, AdamW)
-        and ``inference``, quantities ``allocated`` and ``reserved``. On a CPU all are None, and
-        nothing is run.
+        ``batch_size`` and ``"<label>/<phase>/<quantity>"`` in MiB. For a model in `pairs` also
+        ``"<label>/<phase>/<quantity>/gain"``, the memory of its partner divided by its own, and
+        ``.../change``, by how many percent its own is higher. Phases are ``training`` (forward,
+        backward, AdamW) and ``inference``; quantities are ``allocated`` and ``reserved``. On a CPU
+        all are None, and nothing is run.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -77,7 +77,7 @@ def memory(
 def _in_a_fresh_process(
     architecture: Architecture, phase: Phase, batch_size: int, *settings: Any
 ) -> dict[str, float]:
-    fresh = get_context("forkserver")  # forks of a process that has imported torch and run nothing
+    fresh = get_context("forkserver")  # forks a process that has only imported torch
     fresh.set_forkserver_preload([__name__])
     with ProcessPoolExecutor(max_workers=1, mp_context=fresh) as pool:
         try:
@@ -99,7 +99,7 @@ def peak(
     precision: Precision = "fp32",
     compile: bool = False,
 ) -> dict[str, float]:
-    """Run a phase on a GPU and return `QUANTITIES`, in MiB. It is meant for a process of its own.
+    """Run a phase on a GPU and return its `QUANTITIES` in MiB; call it in a new process.
 
     Raises:
         VitrailError: the model cannot be built.
@@ -124,7 +124,7 @@ def run(model: nn.Module, images: Tensor, phase: Phase) -> None:
             model.eval()(images)
         return
     model.train()
-    fused = not images.is_meta  # as training does; the meta device has no fused AdamW
+    fused = not images.is_meta  # training uses fused AdamW; the meta device has none
     optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
     for _ in range(STEPS):
         optimizer.zero_grad()

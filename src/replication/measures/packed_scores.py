@@ -1,8 +1,9 @@
-"""What a measure scores on each image, packed for a measurement's JSON and an artifact's CSV.
+"""Scores of a measure on each image, packed into text for a measurement or an artifact's CSV.
 
-A percentage over a test set hides which images were right, and two models mostly fail on the same
-ones: kept image by image, their difference is known far better than either number. A measure puts
-the scores of ``key`` beside its value, as ``key + BY_IMAGE``; artifacts read them.
+A percentage over a test set does not say which images were right. Two models mostly fail on the
+same images, so from scores of single images their difference is known more precisely than either
+percentage. A measure returns the scores of the value ``key`` as ``key + BY_IMAGE``; artifacts read
+them.
 """
 
 from __future__ import annotations
@@ -20,18 +21,19 @@ BY_IMAGE = " by image"
 
 
 def pack(scores: Sequence[int]) -> str:
-    """Pack the scores of N images, of which 100 times the mean is a percentage, into text.
+    """Pack the scores of N images into text; 100 times their mean is the percentage.
 
-    They are 1 (right) and 0, or differences of such, in the order of the test set.
+    Scores are 1 (right) or 0 (wrong), or differences of two such scores, in the order of the test
+    set.
     """
     return base64.b64encode(zlib.compress(np.asarray(scores, np.int8).tobytes(), 9)).decode()
 
 
 def unpack(seeds: str) -> np.ndarray:
-    """Unpack what `pack` made for each seed, joined by spaces: (seeds, N) int8.
+    """Unpack texts that `pack` made, one for each seed, joined by spaces: (seeds, N) int8.
 
     Raises:
-        VitrailError: it is something else.
+        VitrailError: the text is damaged, or the seeds have different numbers of images.
     """
     try:
         packed = [zlib.decompress(base64.b64decode(seed)) for seed in seeds.split(" ")]

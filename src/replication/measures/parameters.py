@@ -1,7 +1,4 @@
-"""Models whose cost is measured: a name in timm's registry is enough, no training is needed.
-
-Their parameters are counted here, too.
-"""
+"""Untrained models whose cost is measured, by their names in timm's registry; count parameters."""
 
 from __future__ import annotations
 
@@ -22,10 +19,10 @@ from vitrail.seeding import seed_everything
 
 @dataclass(frozen=True)
 class Architecture:
-    """A registered model with its arguments, and the side of the images that it is shown.
+    """A registered model with its arguments, and the size of its square input images in pixels.
 
-    `image_size` None is the model's own default. It does not change the model: one that must know
-    the size is told in `args` (timm's ``img_size``).
+    With `image_size` None, it is the model's default. `image_size` does not change the model: if
+    the model needs the size, pass it in `args` (timm's ``img_size``), too.
     """
 
     name: str
@@ -57,18 +54,18 @@ class Architecture:
         return model
 
     def images(self, batch_size: int, model: nn.Module, seed: int) -> Tensor:
-        """Make ``(B, 3, side, side)`` noise on the CPU; `model` is asked for its default side."""
+        """Make Gaussian noise ``(B, 3, side, side)`` on the CPU; the side is `self.side(model)`."""
         generator, side = torch.Generator().manual_seed(seed), self.side(model)
         return torch.randn((batch_size, 3, side, side), generator=generator)
 
     def side(self, model: nn.Module) -> int:
-        """Say how large the images are that `model` is shown."""
+        """Return the side of the input images in pixels: `image_size`, else the model's default."""
         cfg: Any = model.default_cfg
         return self.image_size or cfg["input_size"][-1]
 
 
 def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architecture]:
-    """Read a measure's ``models`` argument: fields of `Architecture` by label.
+    """Read a measure's argument ``models``: fields of `Architecture` for each label.
 
     Raises:
         VitrailError: a field is unknown or of another kind, or `name` is missing.
@@ -85,11 +82,11 @@ def architectures(models: Mapping[str, Mapping[str, Any]]) -> dict[str, Architec
 def comparisons(
     pairs: Mapping[str, str | Sequence[str]] | None, models: Mapping[str, Any]
 ) -> list[tuple[str, str, str]]:
-    """Read a measure's ``pairs`` argument: for a label, that of the model it is compared with.
+    """Read a measure's argument ``pairs``: for a label, the labels it is compared with.
 
     Returns:
-        label, partner, and what the keys of their comparison end with: nothing, or where a list
-        names the partners, ``"/<partner>"``.
+        tuples of label, partner, and the suffix of the keys of their comparison. The suffix is
+        empty if `pairs` gives one partner as a string, and ``"/<partner>"`` if it gives a list.
 
     Raises:
         VitrailError: a label of a pair is not measured.
@@ -108,10 +105,10 @@ def comparisons(
 
 
 def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Values:
-    """Count the parameters of `models`, fields of `Architecture` by label, with their heads.
+    """Count the parameters, heads included, of `models`: fields of `Architecture` for each label.
 
     Returns:
-        ``"<label>/parameters"`` and the same in ``"<label>/millions"``.
+        ``"<label>/parameters"``, and in millions ``"<label>/millions"``.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments.
@@ -123,6 +120,6 @@ def parameters(context: Context, models: Mapping[str, Mapping[str, Any]]) -> Val
 
 
 def count(model: nn.Module) -> dict[str, float]:
-    """Count the elements of all parameters (buffers are none): ``parameters``, ``millions``."""
+    """Count the elements of all parameters, without buffers: ``parameters`` and ``millions``."""
     number = sum(parameter.numel() for parameter in model.parameters())
     return {"parameters": number, "millions": number / 1e6}

@@ -1,9 +1,8 @@
-"""Real photographs for measures of images as such: many of them, named by one digest.
+"""Real photographs for measures that need no labels, identified by one digest.
 
-A measure on photographs names their dataset in its `datasets`, asks for `photographs`, and returns
-their number and digest as ``"photographs"`` and ``"sha256"``, so that its record says of which
-images it speaks. A scale that does not have the images has no such measure (``null`` in its
-`datasets`).
+A measure on photographs names their dataset in its `datasets`, calls `photographs`, and returns
+their number and digest as ``"photographs"`` and ``"sha256"``, so that its record identifies the
+images. A scale that does not have the images leaves out such measures (``null`` in its `datasets`).
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ BICUBIC = InterpolationMode.BICUBIC
 
 
 class Photographs(Sequence[Image.Image]):
-    """Some images of a dataset, RGB, decoded each time they are asked for."""
+    """Images of a dataset at given indices, RGB, decoded at each access."""
 
     def __init__(self, dataset: Any, indices: Sequence[int]) -> None:
         self._dataset, self._indices = dataset, indices
@@ -48,7 +47,7 @@ class Photographs(Sequence[Image.Image]):
 
     @functools.cached_property
     def sha256(self) -> str:
-        """The hex digest of all images in their order, without labels (`images_sha256`)."""
+        """SHA-256 of all images in their order, without labels, in hex (`images_sha256`)."""
         return images_sha256((image, b"") for image in self)
 
     def batches(self, size: int) -> Iterator[Photographs]:
@@ -61,9 +60,9 @@ def photographs(context: Context, count: int, dataset: int = 0) -> Photographs:
     """Return `count` photographs, spread evenly over the validation split of a dataset.
 
     Args:
-        context: where to measure; the dataset is one of its `datasets`.
-        count: how many.
-        dataset: which of the `datasets` that the measure names, from 0.
+        context: the measure's context, with its `datasets` and the data root.
+        count: how many photographs.
+        dataset: index of the dataset in `context.datasets`.
 
     Raises:
         VitrailError: the dataset is not there, cannot be read, or has fewer images.
@@ -80,11 +79,11 @@ def photographs(context: Context, count: int, dataset: int = 0) -> Photographs:
 
 
 def crops(photos: Sequence[Image.Image], size: int, seed: int) -> Tensor:
-    """Cut a crop out of each photograph as in training, and scale it: ``(N, 3, size, size)``.
+    """Take a random crop of each photograph as in training, and scale it: ``(N, 3, size, size)``.
 
-    Each has 8 to 100 % of the area and sides of a ratio from 3/4 to 4/3 (Szegedy et al., "Going
-    Deeper with Convolutions", 2015), is scaled bicubically, and has values in [0, 1]. The same
-    seed and photographs give the same crops.
+    Each has 8 to 100 % of the area and an aspect ratio from 3/4 to 4/3 (Szegedy et al., "Going
+    Deeper with Convolutions", 2015), is scaled bicubically, and has values in [0, 1]. The crops
+    depend on the seed and the photographs only.
     """
     crop = RandomResizedCrop(size, interpolation=BICUBIC)
     with torch.random.fork_rng(devices=[]):
@@ -93,10 +92,10 @@ def crops(photos: Sequence[Image.Image], size: int, seed: int) -> Tensor:
 
 
 def centres(photos: Sequence[Image.Image], size: int, crop_pct: float = 1.0) -> Tensor:
-    """Scale the short side of each photograph to `size` / `crop_pct`, cut out the centre.
+    """Scale the short side of each photograph to `size` / `crop_pct` pixels and crop the centre.
 
-    The quotient is rounded down, as timm's evaluation does. Photographs are scaled bicubically, a
-    smaller one is enlarged: ``(N, 3, size, size)`` in [0, 1].
+    The quotient is rounded down, as in timm's evaluation. Photographs are scaled bicubically;
+    smaller ones are enlarged. Returns ``(N, 3, size, size)`` in [0, 1].
     """
     scaled = (functional.resize(photo, [int(size / crop_pct)], BICUBIC) for photo in photos)
     return torch.stack([functional.to_tensor(functional.center_crop(x, [size])) for x in scaled])

@@ -1,6 +1,6 @@
-"""Pixel baselines, classifiers of pixels without a network: what a trained model must beat.
+"""Pixel baselines: classifiers of pixels without a network, with which models are compared.
 
-A model that is below all of them says little about what its architecture can do.
+A model that scores below all of them says little about its architecture.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from replication.images.opening import SPLITS, build
 NEIGHBOURS = 20
 STEPS = 200
 BLOCK = 1000
-"""Test rows whose distances to all training rows are in memory at a time."""
+"""The largest number of test rows whose distances to all training rows are in memory at a time."""
 SIDE = 32
-"""Pixels, of the squares that large images and those of several sizes are resized to."""
+"""Side in pixels of the squares to which large images, or images of several sizes, are resized."""
 EVERY = 4
-"""Of a training mask's rows and columns, which the regression on single pixels reads."""
+"""The regression on single pixels reads every fourth row and column of a training mask."""
 
 
 def pixel_baselines(context: Context, part: Literal["all", "tuning"] = "all") -> Values:
-    """Judge the pixel baselines on the dataset that the measure names, or on a part of it.
+    """Evaluate the pixel baselines on the measure's dataset, or on a `part` of it.
 
-    Images larger than `SIDE` pixels are resized to squares of that side, and so are all where there
-    are several sizes; images with masks keep theirs.
+    Images larger than `SIDE` pixels are resized to squares of that side; if images differ in size,
+    all are. Images with masks are not resized.
 
     Returns:
-        As `of_images`, or for images with masks as `of_masks`.
+        as `of_images`, or as `of_masks` if the images have masks.
     """
     (info,) = (own.of_part(part) for own in context.datasets)
     (train, labels), (test, right) = (
@@ -51,7 +51,7 @@ def pixel_baselines(context: Context, part: Literal["all", "tuning"] = "all") ->
 
 
 def _read(images: Any, with_masks: bool) -> tuple[list[np.ndarray], list[Any]]:
-    """The pixels of images, each (H, W, 3) uint8, and their labels or masks."""
+    """Return the pixels of images, each (H, W, 3) uint8, and their labels or masks."""
     pixels, labels = [], []
     for at in range(len(images)):
         image, label = images[at]
@@ -72,15 +72,14 @@ def _scaled(rows: np.ndarray, labels: Sequence[int]) -> tuple[np.ndarray, np.nda
 def of_images(
     train: np.ndarray, train_labels: np.ndarray, test: np.ndarray, test_labels: np.ndarray
 ) -> dict[str, float]:
-    """Judge three rules on rows of pixels (N, D) float32 with labels (N,) of 0 .. K - 1.
+    """Evaluate three classifiers on rows of pixels (N, D) float32 with labels (N,) of 0 .. K - 1.
 
-    Neighbours are those of the smallest Euclidean distance, and each has one vote; of equally many
-    votes the smallest label counts. The logistic regression is on standardised pixels, with weights
-    decayed as for one image of each class, and stops after `STEPS` iterations of L-BFGS.
+    Nearest neighbours have the smallest Euclidean distance and one vote each; of labels with
+    equally many votes the smallest wins. The logistic regression is on standardised pixels, with
+    scikit-learn's default L2 penalty, and stops after at most `STEPS` iterations of L-BFGS.
 
     Returns:
-        Percent of the test rows that are right, by the rule: ``1-NN``, ``20-NN`` and ``logistic
-        regression``.
+        accuracy on the test rows in percent, for ``1-NN``, ``20-NN`` and ``logistic regression``.
     """
     order = nearest(train, test, NEIGHBOURS)
     neighbours = train_labels[order]
@@ -93,16 +92,16 @@ def of_images(
 
 
 def nearest(train: np.ndarray, test: np.ndarray, count: int) -> np.ndarray:
-    """The rows of `train` that lie nearest to each of `test`: (tests, count), the nearest first."""
+    """Return indices of the `train` rows nearest to each `test` row: (tests, count), in order."""
     squares, order = (train**2).sum(1), []
     for rows in np.array_split(test, -(-len(test) // BLOCK)):
-        distances = squares - 2 * rows @ train.T  # but for what is the same for all of a row
+        distances = squares - 2 * rows @ train.T  # squared, without the constant of each row
         order.append(np.argsort(distances, axis=1, kind="stable")[:, :count])
     return np.concatenate(order)
 
 
 def majority(labels: np.ndarray, classes: int) -> np.ndarray:
-    """The most frequent label of each row of (N, k), of equally frequent ones the smallest."""
+    """Return the most frequent label of each row of (N, k); of equally frequent, the smallest."""
     votes = np.stack([(labels == label).sum(1) for label in range(classes)], axis=1)
     found: np.ndarray = votes.argmax(1)
     return found
@@ -115,7 +114,7 @@ def _regressed(train: np.ndarray, labels: np.ndarray, test: np.ndarray) -> np.nd
     mean, std = train.mean(0), train.std(0) + 1e-6
     regression = LogisticRegression(max_iter=STEPS, tol=1e-3)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the rule is what it finds by then
+        warnings.simplefilter("ignore", ConvergenceWarning)  # it may stop before convergence
         regression.fit((train - mean) / std, labels)
     found: np.ndarray = regression.predict((test - mean) / std)
     return found
@@ -127,15 +126,16 @@ def of_masks(
     test: Sequence[np.ndarray],
     test_masks: Sequence[np.ndarray],
 ) -> dict[str, float]:
-    """Judge two rules that label each pixel by itself.
+    """Evaluate two classifiers that label each pixel by itself.
 
-    Images are (H, W, 3), of values in 0..1, and masks (H, W) of 0 .. K - 1, where 255 is not
-    judged. A pixel's place is that of its centre, from 0 to 1 along each axis, so that images may
-    differ in size. The class by place is the most frequent one there, on a grid as fine as the
-    first training mask. The logistic regression is on colour and place, their squares and products.
+    Images are (H, W, 3) with values in 0..1, and masks (H, W) with labels 0 .. K - 1 or 255, which
+    is ignored. The position of a pixel is that of its centre, from 0 to 1 along each axis, so that
+    images may differ in size. ``class by place`` predicts the most frequent class of each position
+    in training, on a grid of the size of the first training mask. The logistic regression is on
+    colour, position, and their squares and products.
 
     Returns:
-        mIoU in percent, by the rule: ``class by place`` and ``logistic regression``.
+        mIoU in percent, for ``class by place`` and ``logistic regression``.
     """
     by_place = _class_by_place(train_masks)
     rows, labels = _pixels(train, train_masks)
@@ -152,9 +152,9 @@ def of_masks(
 
 
 def mean_iou(predicted: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> float:
-    """Mean intersection over union in percent, of the classes that are predicted or labelled.
+    """Return the mean IoU in percent, over the classes that are predicted or labelled.
 
-    Areas are summed over all masks before they are divided; pixels of 255 do not count.
+    Areas are summed over all masks before they are divided; pixels labelled 255 are ignored.
     """
     areas = np.zeros((IGNORED, IGNORED))
     for prediction, mask in zip(predicted, masks, strict=True):
@@ -165,7 +165,7 @@ def mean_iou(predicted: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> fl
 
 
 def _class_by_place(masks: Sequence[np.ndarray]) -> np.ndarray:
-    """The most frequent class at each pixel of the first mask's size; of equal ones the lowest."""
+    """Return the most frequent class at each pixel of the first mask's size; the lowest if equal."""
     size = masks[0].shape
     resized = np.stack([_resized(mask, size) for mask in masks])
     classes = resized[resized != IGNORED].max() + 1
@@ -173,7 +173,7 @@ def _class_by_place(masks: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _resized(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
-    """A mask at another size: of each pixel the one that its centre lies in."""
+    """Resize a mask: each new pixel takes the label of the old pixel that contains its centre."""
     rows, columns = (
         ((np.arange(new) + 0.5) * old / new).astype(int)
         for old, new in zip(mask.shape, size, strict=True)
@@ -184,7 +184,7 @@ def _resized(mask: np.ndarray, size: tuple[int, ...]) -> np.ndarray:
 def _pixels(
     images: Sequence[np.ndarray], masks: Sequence[np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Features (N, D) and labels (N,) of every fourth row's every fourth judged pixel."""
+    """Return features (N, D) and labels (N,) of every fourth pixel per axis, if not ignored."""
     chosen = np.s_[EVERY // 2 :: EVERY, EVERY // 2 :: EVERY]
     labels = np.concatenate([mask[chosen].ravel() for mask in masks])
     features = [
@@ -196,7 +196,7 @@ def _pixels(
 
 
 def _features(image: np.ndarray) -> np.ndarray:
-    """Colour and place of each pixel, their squares and products: (H W, 20) float32."""
+    """Return colour and position of each pixel, their squares and products: (H W, 20) float32."""
     height, width = image.shape[:2]
     y, x = np.meshgrid(
         (np.arange(height) + 0.5) / height, (np.arange(width) + 0.5) / width, indexing="ij"

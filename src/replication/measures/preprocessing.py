@@ -1,7 +1,7 @@
-"""What training and evaluation really do to an image, as numbers for a table of preprocessing.
+"""The preprocessing of images in training and evaluation, as numbers for a table.
 
-The one idea: the transforms are built as training and evaluation build them, and the objects that
-then process images are asked, not the recipe. So a table can only print what runs.
+The transforms are built as training and evaluation build them, and the numbers are read from these
+objects, not from the recipe. So the table shows the preprocessing that is really used.
 """
 
 from __future__ import annotations
@@ -36,12 +36,15 @@ KEYS = (
 
 
 def preprocessing(described: Described) -> Values:
-    """Give the keys of `describe` in training, ``"train/<key>"``, and evaluation, ``"eval/<key>"``.
+    """Describe a recipe's preprocessing in training and in evaluation.
 
     Source: shift, Sec. A3.1.
 
+    Returns:
+        the values of `describe`, as ``"train/<key>"`` and ``"eval/<key>"``.
+
     Raises:
-        VitrailError: the training uses a transform that no key stands for.
+        VitrailError: there is a transform for which `describe` has no key.
     """
     recipe, info = described.recipe, described.info
     views = {"train": train_transform(recipe, info), "eval": eval_transform(recipe, info)}
@@ -53,19 +56,20 @@ def preprocessing(described: Described) -> Values:
 
 
 def describe(steps: Iterable[object]) -> dict[str, float]:
-    """Say what a sequence of transforms does.
+    """Describe a sequence of transforms by numbers; those of absent transforms are 0.
 
     Returns:
-        ``resize/short`` and ``resize/long`` (the sides of the resized image, the latter 0 where it
-        follows from the image's shape), ``center_crop``, ``random_resized_crop``,
-        ``circular_shift`` (at most) in pixels; ``hflip``, ``color_jitter``, ``randaugment``,
-        ``normalization``, ``erasing`` as 1 or 0; ``hflip/probability``, ``erasing/probability``;
-        of RandAugment ``/magnitude`` and its standard deviation ``/mstd``, ``/layers``
-        (augmentations of an image), ``/increasing`` (whether severity grows with magnitude in all
-        of them, 1 or 0), ``/operations`` (drawn from). 0 is also what an absent step has.
+        in pixels: ``resize/short`` and ``resize/long``, the sides of the resized image
+        (``resize/long`` is 0 if it depends on the image's aspect ratio), ``center_crop``,
+        ``random_resized_crop`` and ``circular_shift``, the largest shift. As 1 or 0: ``hflip``,
+        ``color_jitter``, ``randaugment``, ``normalization``, ``erasing``. Probabilities:
+        ``hflip/probability``, ``erasing/probability``. Of RandAugment, ``randaugment/...``:
+        ``magnitude`` and its standard deviation ``mstd``, ``layers`` (augmentations of an image),
+        ``increasing`` (1 if the severity of all operations grows with the magnitude, else 0),
+        ``operations`` (number of different operations).
 
     Raises:
-        VitrailError: there is a transform that no key stands for.
+        VitrailError: there is a transform for which there is no key.
     """
     found: dict[str, float] = dict.fromkeys(KEYS, 0)
     for step in steps:

@@ -1,8 +1,9 @@
-"""Rows of results in files, from which a measure of hours that was killed goes on.
+"""Save rows of results to files, so that a long measure that was interrupted can resume.
 
-A probe keeps its rows in the folder of the seed that it judges (`kept_rows`). The name of a file
-has the digest of all that decides its rows, so that other code, arguments, images or weights never
-find it. `keeping` allows this; without it nothing is kept and nothing is read.
+A measure saves its rows in the folder of the seed that it evaluates (`kept_rows`). The file's name
+contains a digest of everything on which the rows depend: code, arguments, images, weights. So rows
+are read again only if all of these are the same. Files are used only within `keeping`; outside of
+it nothing is saved and nothing is read.
 """
 
 from __future__ import annotations
@@ -27,7 +28,10 @@ _under: ContextVar[str | None] = ContextVar("under", default=None)
 
 @contextmanager
 def keeping(under: str) -> Iterator[None]:
-    """Let measures keep rows in the block, by the digest of what else decides these."""
+    """Let measures save rows within the `with` block.
+
+    `under` is a digest of what the rows depend on besides the arguments of `kept_rows`.
+    """
     token = _under.set(under)
     try:
         yield
@@ -37,10 +41,11 @@ def keeping(under: str) -> Iterator[None]:
 
 @contextmanager
 def kept_rows(trained: Trained[Any], name: str, **decided: Any) -> Iterator[ResumeFile]:
-    """Give the rows that a measure keeps of a trained model.
+    """Yield the file of rows that a measure saves for a trained model.
 
-    What the arguments do not say decides them too: the model's weights, the seed, and what
-    `keeping` was told. While another process has them, they are computed here and not kept.
+    The file is identified by `name`, the arguments `decided`, the model's weights, the seed, the
+    device, and the digest given to `keeping`. While another process holds the file, and outside of
+    `keeping`, the yielded `ResumeFile` saves nothing.
     """
     path = kept_path(trained, name, **decided)
     if path is None:
@@ -54,7 +59,7 @@ def kept_rows(trained: Trained[Any], name: str, **decided: Any) -> Iterator[Resu
 
 
 def kept_path(trained: Trained[Any], name: str, **decided: Any) -> Path | None:
-    """Where a measure may keep what the arguments decide, None outside of `keeping`."""
+    """Return the path of the file that `kept_rows` uses, or None outside of `keeping`."""
     if (under := _under.get()) is None:
         return None
     facts = json.dumps([under, trained.seed, trained.device, torch.__version__, decided])
@@ -63,7 +68,7 @@ def kept_path(trained: Trained[Any], name: str, **decided: Any) -> Path | None:
 
 
 def forget(trained: Trained[Any], name: str) -> None:
-    """Delete what is kept by that name of the model as it is."""
+    """Delete all files of rows of that `name` for the model with its present weights."""
     if _under.get() is not None:
         for file in _folder(trained).glob(f"{name}-{_digest_of(trained.model)}-*.kept"):
             file.unlink(missing_ok=True)

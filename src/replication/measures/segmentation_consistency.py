@@ -1,9 +1,9 @@
-"""mASCC: how many pixels keep their predicted class when the image is shifted (shift, Eq. 26).
+"""mASCC: the share of pixels that keep their predicted class under shifts (shift, Eq. 26).
 
-A circular shift only moves pixels, so a truly shift-equivariant segmenter agrees on all, unless the
-image repeats itself (`vitrail.shift.upernet`). Of a standard shift, only pixels that both views
-show are compared. As in `replication.measures.consistency`, draws follow from the seed and the
-image's index alone, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
+A circular shift only moves pixels, so a truly shift-equivariant segmenter keeps all predictions,
+unless the image is periodic (`vitrail.shift.upernet`). With a standard shift, only pixels that both
+views show are compared. As in `replication.measures.consistency`, draws depend on the seed and the
+image's index only, and an offset o is the exponent of S: shifted[i] = x[(i + o) mod M].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from vitrail.measures.shifts import circular_shift, draws, integers, zero_padded
 
 Mode = Literal["circular", "standard"]
 STANDARD_SIDE = 512
-"""Short side of the images whose pixels `max_shift` counts."""
+"""Short side, in pixels, of the images to which `max_shift` refers."""
 
 
 @passes(2)
@@ -40,16 +40,18 @@ def segmentation_consistency(
 
     Source: shift, Sec. 5.5, Sec. 5.6.
 
-    Judged are the validation split, or `images` spread evenly over it. Offsets are any at all
-    where the mode is ``circular``. Where it is ``standard`` they are up to `max_shift` either way,
-    on each axis, in pixels of an image whose short side is 512 (others shift by the same part of
-    theirs, rounded down), and pixels left empty have the colour that MMSegmentation pads with.
-    Images come to multiples as the recipe says, or by `fit`, ``pad`` or ``resize``.
+    Images are those of the validation split, or `images` spread evenly over it. In the mode
+    ``circular`` all offsets are equally likely. In the mode ``standard`` offsets are up to
+    `max_shift` either way, on each axis, in pixels of an image whose short side is 512 (other
+    images are shifted by the same fraction of their short side, rounded down), and pixels left
+    empty have the colour with which MMSegmentation pads. Images are brought to a multiple of the
+    divisor as the recipe says, or by `fit`: ``pad`` or ``resize``.
 
     Returns:
         ``mascc`` (percent: the mean over images of the share of pixels that agree), ``identical``
-        (percent of images of which all pixels agree), ``bitwise`` (of which all logits do, in
-        every bit), ``images``; for standard shifts also ``max_shift_pixels``, the largest limit.
+        (percent of images in which all pixels agree), ``bitwise`` (percent of images in which all
+        logits agree in every bit), ``images``; for standard shifts also ``max_shift_pixels``, the
+        largest limit of an image.
 
     Raises:
         VitrailError: there is no such mode, or a logit is not finite.
@@ -79,12 +81,12 @@ def segmentation_consistency(
 
 
 def shift_limit(sample: Sample, max_shift: int) -> int:
-    """`max_shift` of 512 pixels, in pixels of this sample."""
+    """Return the largest shift of a sample in pixels; `max_shift` refers to a short side of 512."""
     return max_shift * min(shown_size(sample)) // STANDARD_SIDE
 
 
 def shown_size(sample: Sample) -> tuple[int, int]:
-    """Height and width of what the image shows, without what pads it below and to the right."""
+    """Return height and width of the image without the padding below and to the right."""
     height, width = sample.told.img_shape[:2]
     return height, width
 
@@ -95,8 +97,8 @@ def shifted_back(
     """Segment an image shifted by `offsets`, int64 ``(views, 2)``, and shift the predictions back.
 
     Returns:
-        logits ``(views, classes, h, w)`` at the pixels of the image, and which of these pixels a
-        view shows, ``(views, h, w)``.
+        logits ``(views, classes, h, w)`` at the pixels of the unpadded image, and ``(views, h, w)``
+        bool, whether a view shows that pixel.
     """
     height, width = shown_size(sample)
     padding = sample.image.shape[2] - width, sample.image.shape[1] - height
@@ -112,7 +114,7 @@ def shifted_back(
 
 
 def logits_of(model: Any, images: Tensor) -> Tensor:
-    """Run a segmenter as MMSegmentation tests it: ``(B, 3, H, W)`` to ``(B, classes, H, W)``.
+    """Run a segmenter as in MMSegmentation's tests: ``(B, 3, H, W)`` to ``(B, classes, H, W)``.
 
     Raises:
         VitrailError: there are fewer than two classes, or a logit is NaN or infinite.

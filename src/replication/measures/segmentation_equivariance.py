@@ -1,7 +1,7 @@
-"""Equivariance of untrained full-size segmenters on real photographs: a property of any weights.
+"""Equivariance of untrained full-size segmenters on real photographs; it holds for any weights.
 
-What `replication.measures.untrained_invariance` asks of classifiers, asked of the segmenters of
-Table 5 of shift.
+`replication.measures.untrained_invariance` does this for classifiers, this module for the
+segmenters of Table 5 of shift.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def segmenter_equivariance(
     shifts: int = 1,
     decode_head: Mapping[str, Any] | None = None,
 ) -> Values:
-    """Shift photographs circularly before a recipe's segmenter without training (shift, Eq. 2).
+    """Measure how circular shifts change the logits of an untrained segmenter (shift, Eq. 2).
 
-    The two photographs are scaled to the recipe's crops; each is moved by `shifts` random offsets
-    of its own. `decode_head` is laid over the recipe's. Weights are drawn, not published ones.
+    The two photographs are scaled to the size of the recipe's crops; each is shifted by `shifts`
+    random offsets of its own. `decode_head` overrides fields of the recipe's. Weights are random.
 
     Returns:
-        the fields of `vitrail.measures.invariance.Change`, of logits at the size of the image,
-        shifted as the image is; predictions are those of its pixels.
+        the fields of `vitrail.measures.invariance.Change`, for logits at the size of the image,
+        compared with those of the unshifted image, shifted alike; predictions are of pixels.
 
     Raises:
         VitrailError: the model does not exist or refuses its arguments, or a logit is not finite.

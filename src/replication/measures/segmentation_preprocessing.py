@@ -1,4 +1,4 @@
-"""The preprocessing of scenes, as numbers for Tables A6 to A8, read from the built transforms."""
+"""The preprocessing for segmentation, as numbers for Tables A6 to A8, read from the transforms."""
 
 from __future__ import annotations
 
@@ -25,16 +25,17 @@ NOTHING = {**dict.fromkeys(KEYS, 0.0), "resize/least": 1.0, "resize/most": 1.0}
 
 
 def segmentation_preprocessing(described: Described[SegmentationRecipe]) -> Values:
-    """Say what happens to a scene in training and in evaluation (shift, Sec. A3.2).
+    """Describe the preprocessing of images in training and evaluation (shift, Sec. A3.2).
 
     Returns:
-        ``"train/<key>"`` and ``"eval/<key>"`` of: ``resize/long`` and ``resize/short`` (the sides
-        that an image is resized to fit into), times a factor from ``resize/least`` to
-        ``resize/most``; ``crop``, ``multiple`` (each side is resized up to a multiple of it),
-        ``padding`` (or padded to a multiple of it), all in pixels; ``hflip``, ``distortion``
-        (photometric) and ``normalization`` as 1 or 0. 0 is also what an absent step has.
+        ``"train/<key>"`` and ``"eval/<key>"``. In pixels: ``resize/long`` and ``resize/short``, the
+        sides of the rectangle into which an image is resized, which are multiplied by a random
+        factor from ``resize/least`` to ``resize/most``; ``crop``; ``multiple``, each side is
+        enlarged to a multiple of it; ``padding``, or padded to a multiple of it. As 1 or 0:
+        ``hflip``, ``distortion`` (photometric) and ``normalization``. For an absent step, 0 (and 1
+        for the two factors).
 
-    Raises VitrailError where there is a transform that no key stands for.
+    Raises VitrailError if there is a transform for which there is no key.
     """
     config = test_config(described.recipe, described.info, described.data_root, described.seed)
     with DefaultScope.overwrite_default_scope(SCOPE):

@@ -1,7 +1,7 @@
 """Images per second of several models, measured side by side (Rojas-Gomez et al., Table 3).
 
-The one idea: models take turns, one forward pass each. A machine that slows down for a while slows
-all of them, so the ratio of their mean times is steadier than the times.
+Models take turns, one forward pass each. If the machine is slower for a while, it is so for all
+models, and the ratio of their mean times varies less than the times.
 """
 
 from __future__ import annotations
@@ -34,15 +34,22 @@ def throughput(
 ) -> Values:
     """Measure the inference throughput of untrained models on noise (shift, Sec. 5.4).
 
-    `models` are fields of `replication.measures.parameters.Architecture` by label; `pairs` gives
-    for a label that of the model that it is compared with, or a list of several. `passes` of each
-    model are timed after `warmup` others. `compile` uses torch.compile, as a recipe's does.
+    Args:
+        context: device and seed.
+        models: fields of `replication.measures.parameters.Architecture` for each label.
+        pairs: for a label, the label of its partner, the model with which it is compared, or a list
+            of several.
+        batch_size: images of a forward pass.
+        passes: timed forward passes of each model.
+        warmup: forward passes of each model before these.
+        precision: in which the models run.
+        compile: use torch.compile.
 
     Returns:
         ``"<label>/..."`` with ``images_per_second`` (at the mean time of a pass), ``parameters``,
-        ``millions`` (of parameters) and ``batch_size``; of a model in `pairs` also ``gain``: how
-        many times its partner's throughput it has, and ``change``: by how many percent its
-        throughput is lower.
+        ``millions`` (of parameters) and ``batch_size``. For a model in `pairs` also ``gain``, its
+        throughput divided by its partner's, and ``change``, by how many percent its throughput is
+        lower.
 
     Raises:
         VitrailError: a model does not exist or refuses its arguments, a pair is not measured, or
@@ -75,10 +82,10 @@ def throughput(
 
 
 def every_one_compiled() -> AbstractContextManager[object]:
-    """Have torch compile all models that share a `forward`, or raise.
+    """Return a context in which torch compiles all models that share a `forward`, or raises.
 
-    By default it compiles eight and runs the others as they are, which only its log would tell.
-    These are the settings' names in torch 2.6, which later versions also know.
+    By default torch compiles eight of them and runs the others uncompiled, with a message in its
+    log only. The settings have their names of torch 2.6, which later versions also accept.
     """
     return torch._dynamo.config.patch(cache_size_limit=1000, fail_on_cache_limit_hit=True)
 
@@ -86,7 +93,10 @@ def every_one_compiled() -> AbstractContextManager[object]:
 def time_in_turns(
     calls: Mapping[str, Callable[[], object]], device: str, passes: int, warmup: int
 ) -> dict[str, list[float]]:
-    """Time calls round by round, one of each in a round: for each name, seconds by round."""
+    """Time calls in rounds, each call once in a round; return for each name the seconds by round.
+
+    `warmup` rounds are not timed; `passes` rounds are.
+    """
     for _ in range(warmup):
         for call in calls.values():
             call()
@@ -98,11 +108,11 @@ def time_in_turns(
 
 
 def elapsed(call: Callable[[], object], device: str) -> float:
-    """Time one call in seconds; on a GPU by events on its stream, until its work is done."""
+    """Return the time of one call in seconds; on a GPU until its work there is done."""
     if torch.device(device).type == "cuda":
         with torch.cuda.device(device):
             start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            torch.cuda.synchronize()  # nothing of the previous call is still under way
+            torch.cuda.synchronize()  # wait for the end of the previous call
             start.record()
             call()
             end.record()

@@ -1,12 +1,13 @@
-"""Invariance of untrained full-size models on real photographs: a property of any weights.
+"""Invariance of untrained full-size models on real photographs; it holds for any weights.
 
-What an architecture guarantees needs no training and no dataset. Each model is shown crops of two
-photographs and the same crops moved by elements of a group, and its logits are compared bit by bit
-and by size. A model that is not invariant must fail, so each table that shows this has some.
+A property that the architecture guarantees can be tested without training and without a dataset.
+Each model is run on crops of two photographs and on the same crops transformed by elements of a
+group, and the logits are compared: whether all bits agree, and how large the difference is. Each
+table also has models that are not invariant, to show that the test can fail.
 
-Weights are those that a training begins with, but for one thing: SwinV2's training begins with
-norms of scale 0 at the end of each branch, so that all blocks are the identity and no attention
-would be tested. Such scales are set to 1 (`open_branches`).
+Weights are initial ones, with one exception: SwinV2 initialises the norms at the end of each
+branch with scale 0, so that all blocks are the identity and attention would not be tested. Such
+scales are set to 1 (`open_branches`).
 """
 
 from __future__ import annotations
@@ -34,12 +35,12 @@ def logits_under(
     images: int,
     dtype: Dtype,
 ) -> Values:
-    """Compare the logits of untrained models on photographs with those of the moved photographs.
+    """Compare logits of untrained models on photographs with those on transformed photographs.
 
     Args:
-        context: where to measure; its seed makes weights and crops.
-        models: fields of `replication.measures.parameters.Architecture` by label.
-        group_on: from images ``(B, 3, H, W)`` to the elements that move them.
+        context: device and seed; the seed decides weights and crops.
+        models: fields of `replication.measures.parameters.Architecture` for each label.
+        group_on: returns, for images ``(B, 3, H, W)``, the group elements that transform them.
         images: how many crops.
         dtype: of weights and images.
 
@@ -62,13 +63,13 @@ def logits_under(
 
 
 def as_input(images: Tensor, dtype: torch.dtype) -> Tensor:
-    """Turn images ``(B, H, W, 3)`` of bytes into ``(B, 3, H, W)`` of numbers from -1 to 1."""
+    """Turn uint8 images ``(B, H, W, 3)`` into ``(B, 3, H, W)`` of `dtype`, from -1 to 1."""
     return images.permute(0, 3, 1, 2).contiguous().to(dtype) / 127.5 - 1
 
 
 @torch.no_grad()
 def open_branches(model: nn.Module) -> None:
-    """Set the scales of a norm to 1 where all of them are 0, which would hide its branch."""
+    """Set the scales of a LayerNorm to 1 if all of them are 0, which would disable its branch."""
     for module in model.modules():
         if isinstance(module, nn.LayerNorm) and module.elementwise_affine:
             module.weight.masked_fill_(~module.weight.any(), 1)

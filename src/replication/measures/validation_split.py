@@ -1,4 +1,4 @@
-"""The images of the validation split that a measure judges a trained model on."""
+"""The images of the validation split on which a measure evaluates a trained model."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from vitrail.measures.outputs import numbered
 
 
 class Validation(NamedTuple):
-    """Images of the validation split: what draws from random numbers draws by their `indices`."""
+    """Images of the validation split; `indices` also seed random draws for each image."""
 
-    indices: Sequence[int]  # in the split
-    samples: Dataset[Any]  # (image (3, H, W), label), in that order
-    batches: DataLoader[Any]  # of them
+    indices: Sequence[int]  # of the images in the split
+    samples: Dataset[Any]  # (image (3, H, W), label), in the order of `indices`
+    batches: DataLoader[Any]  # of `samples`
 
 
 def validation(
@@ -32,8 +32,8 @@ def validation(
 ) -> Validation:
     """Open the validation split of a run.
 
-    `view` is by default the recipe's evaluation view; `images` are spread evenly over the
-    split, None is all.
+    `view` is the transform, by default the recipe's evaluation transform. `images` is the number of
+    images, spread evenly over the split; None is all.
     """
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = evenly_spread(len(dataset), images)
@@ -46,6 +46,6 @@ def validation(
 def validation_batches(
     trained: Trained, transform: Transform, batch_size: int, images: int | None
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
-    """Yield indices in the validation split, images on the device, and labels."""
+    """Yield for each batch its indices in the validation split, images on the device, labels."""
     indices, _, batches = validation(trained, transform, batch_size, images)
     yield from numbered(batches, trained.model, indices)

@@ -105,13 +105,13 @@ class Team:
         return [int(value) for value in shared]
 
     def sum(self, values: Tensor) -> Tensor:
-        """Return the sum of `values` over the processes; `values` is changed in place."""
+        """Return the sum of `values` over the processes; with several, `values` is overwritten."""
         if self.world > 1:
             dist.all_reduce(values)
         return values
 
     def mean(self, values: Tensor) -> Tensor:
-        """Return the mean of `values` over the processes; `values` is changed in place."""
+        """Return the mean of `values` over the processes; with several, `values` is overwritten."""
         return self.sum(values) / self.world if self.world > 1 else values
 
 

@@ -1,13 +1,14 @@
-"""The folder of a run: its lock, what lies in it when training begins and has ended, and its cost.
+"""The folder of a run: its lock, its files before and after training, and the training's cost.
 
-Beside the lock lies a note of who holds it: a workflow manager that was killed and unlocked can
-start a training while the first one still runs, and the person must know which to cancel. Each
-start of a training is an attempt, noted beside the checkpoints; their sum is among the facts.
+A file beside the lock names the process that holds it. A workflow manager that was killed and
+unlocked can start a training while the first one still runs, and the user must know which to
+cancel. Each start of a training is an attempt, recorded beside the checkpoints; the facts contain
+the cost summed over all attempts.
 
-``finished.json`` notes that the run is finished, with its facts. It is for the engine and for the
-step that completes the training's record; everything else reads that record. It stays beside the
-weights, because Snakemake deletes the record before it starts the step that writes it again, and
-without the note that step would have to train finished seeds once more.
+``finished.json`` says that the run is finished and holds its facts: provenance, steps, cost. Only
+the engine and the step that completes the training's record read it; everything else reads that
+record. It stays beside the weights because Snakemake deletes the record before it starts the step
+that writes it again. Without ``finished.json`` that step would have to train finished seeds again.
 """
 
 # decides no number
@@ -50,7 +51,7 @@ FINISHED = "finished.json"
 
 
 def read_finished(folder: Path) -> dict[str, Any] | None:
-    """Read the facts of the finished run in a folder, None if it has not finished.
+    """Return the facts of the finished run in a folder, or None if the run is not finished.
 
     Raises:
         VitrailError: the file is damaged.
@@ -72,9 +73,10 @@ def read_finished(folder: Path) -> dict[str, Any] | None:
 
 
 class RunFolder:
-    """One run in its folder, in which only rank 0 writes.
+    """The folder of one run, in which only rank 0 writes.
 
-    Raises VitrailError if the recipe wants another dataset than the run has, or that is not there.
+    Raises VitrailError if the run's dataset is not the one that the recipe names, or if the dataset
+    is not below the data root.
     """
 
     def __init__(self, run: TrainingRun[AnyRecipe], team: Team) -> None:
@@ -98,19 +100,21 @@ class RunFolder:
 
     @contextmanager
     def held(self) -> Iterator[bool]:
-        """Lock the folder while the block runs; give it whether there is anything to train.
+        """Lock the folder during the `with` block; yield whether the run still has to be trained.
 
-        Raises VitrailError if the folder holds weights of another run, or such as were trained from
-        others than it starts from now, or if another process trains in it.
+        Raises VitrailError if the folder holds weights of another run, or weights that were trained
+        from other initial weights than the present ones, or if another process trains in it.
         """
         with ExitStack() as lock:
             self.team.on_rank_zero(lambda: lock.enter_context(exclusive(self.run.folder)))
             yield not self.team.on_rank_zero(self._is_finished)
 
     def _is_finished(self) -> bool:
-        """Return whether the run is finished already; if not, note its recipe.
+        """Return whether the run is finished already; if not, write recipe.yaml.
 
-        What was trained on datasets whose entries have changed since is not finished.
+        A run counts as unfinished if the datasets' entries have changed since, or, with
+        `run.retrain`, if the code or the initial weights have. Its checkpoints, attempts and
+        finished.json are then deleted.
         """
         clear_temporaries(self.run.folder)
         if self.weights.exists():
@@ -127,10 +131,11 @@ class RunFolder:
                 as_now = by_code and self._is_start(facts.get("initial_sha256"))
                 if (as_now or not self.run.retrain) and facts.get("data") == self.data:
                     self.require_same_start(facts.get("initial_sha256"), self.weights)
-                    self.checkpoints.clear()  # a kill may have come between writing and clearing
+                    # A process killed between writing and clearing leaves its checkpoints.
+                    self.checkpoints.clear()
                     return True
-                # It begins anew. A kill between the two steps leaves a finished run, not one that
-                # goes on from checkpoints of what other code or data have trained.
+                # Train from the start. Checkpoints go first: a process killed in between leaves a
+                # finished run, not one that resumes from checkpoints of other code or data.
                 self.checkpoints.clear()
                 self.attempts.forget()
                 self.finished.unlink()
@@ -139,7 +144,12 @@ class RunFolder:
         return False
 
     def require_same_start(self, started: str | None, trained: Path) -> None:
-        """Refuse what was trained from weights that another training has replaced since."""
+        """Raise VitrailError if `trained` was trained from other weights than `initial` holds now.
+
+        Args:
+            started: SHA-256 of the file of initial weights, as recorded with `trained`.
+            trained: weights or checkpoint, for the message.
+        """
         if not self._is_start(started):
             raise VitrailError(
                 f"{trained} was trained from other weights than {self.run.initial} holds now: "
@@ -147,21 +157,22 @@ class RunFolder:
             )
 
     def _is_start(self, started: str | None) -> bool:
-        """Whether a digest that was noted is that of the weights that this run starts from.
+        """Whether a recorded SHA-256 is that of the file of weights that this run starts from.
 
-        Of published weights older notes say nothing, and timm's own store has no file of them here.
+        True also for published weights if either is None: older code recorded none, and weights of
+        timm's own store have no file here.
         """
         unknown = None in (started, self.digest_of_start) and not self.run.recipe.model.weights_from
         return unknown or started == self.digest_of_start
 
     @cached_property
     def digest_of_start(self) -> str | None:
-        """The SHA-256 of the file of weights that this run starts from, if there is one."""
+        """SHA-256 of the file of weights that this run starts from; None without such a file."""
         initial = self.run.initial
         return sha256(initial) if initial and initial.is_file() else None
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
-        """Write the results, then drop the checkpoints, which they make worthless."""
+        """Write model card, `weights` and facts of the finished run; delete its checkpoints."""
         run, device = self.run, str(self.team.device)
         self.attempts.note(steps)
         summary = self.attempts.summary()
@@ -193,9 +204,10 @@ class RunFolder:
 
 
 def data_digest(run: TrainingRun[AnyRecipe]) -> str:
-    """Return the digest of the datasets' entries that decide a run's weights (`identity_fields`).
+    """Return the digest of the fields of datasets' entries on which a run's weights depend.
 
-    They are its own dataset's and, as the run that it starts from has noted them, that run's.
+    These are the `identity_fields` of its own dataset and, if the run starts from the weights of
+    another run, the digest that the other run has recorded.
     """
     initial, start = run.initial, None
     if initial is not None and run.recipe.model.weights_from:
@@ -203,12 +215,12 @@ def data_digest(run: TrainingRun[AnyRecipe]) -> str:
     return short_hash([run.dataset.identity_fields, start])
 
 
-UNKNOWN = "unknown"  # the commit or the code of an attempt that did not note it
+UNKNOWN = "unknown"  # commit or code of an attempt that did not record it
 
 
 @dataclass
 class Attempt:
-    """One start of a training: by which code, from which step to which, how long that took."""
+    """One start of a training: its first and last step, duration, commit and digest of the code."""
 
     started: str
     first_step: int
@@ -219,10 +231,13 @@ class Attempt:
 
 
 class Attempts:
-    """All attempts at one run; the present one, the last, begins with this object.
+    """All attempts at one run; making this object begins a new attempt, the last in the list.
 
-    A file at `path` that cannot be read counts as empty. `code` is the digest of the code that
-    trains, `commit` where it is from, if it is in a repository.
+    Args:
+        path: JSON file of the attempts; counts as empty if it cannot be read.
+        images_per_step: images of a step over all processes, for the mean speed.
+        commit: commit of the code that trains; None outside of a repository.
+        code: digest of the code that trains.
     """
 
     def __init__(self, path: Path, images_per_step: int, commit: str | None, code: str) -> None:
@@ -235,26 +250,28 @@ class Attempts:
         self._all = [*before, Attempt(now(), 0, 0, 0.0, commit or UNKNOWN, code)]
 
     def forget(self) -> None:
-        """Leave out what was trained before: the present attempt begins the run anew."""
+        """Remove the earlier attempts: the present one trains the run from the start."""
         del self._all[:-1]
 
     def begin(self, step: int) -> None:
-        """Write down where the present attempt starts."""
+        """Record the step from which the present attempt starts."""
         self._all[-1].first_step = step
         self.note(step)
 
     def note(self, step: int) -> None:
-        """Write down that the present attempt has come to `step`."""
+        """Record that the present attempt has reached `step`, and the seconds that it has taken."""
         self._all[-1].last_step = step
         self._all[-1].seconds = round(time.monotonic() - self._start, 3)
         text = json.dumps([asdict(attempt) for attempt in self._all])
-        with atomic_path(self._path, durable=False) as temporary:  # a cost, at each line of the log
+        # Not durable: waiting for the disk at each entry of the log would cost time.
+        with atomic_path(self._path, durable=False) as temporary:
             temporary.write_text(text, encoding="utf-8")
 
     def summary(self) -> dict[str, Any]:
-        """Return the cost of the run so far, all attempts added up.
+        """Return the cost of the run so far, summed over all attempts.
 
-        `commit` and `code` are those when each attempt began; several are joined by "+" in order.
+        Different values of `commit` and `code` are joined by "+", in the order of the attempts.
+        ``steps_repeated`` counts steps that were trained again because no checkpoint held them.
         """
         seconds = sum(attempt.seconds for attempt in self._all)
         steps = sum(attempt.last_step - attempt.first_step for attempt in self._all)
@@ -278,9 +295,10 @@ def now() -> str:
 
 @contextmanager
 def exclusive(folder: Path) -> Iterator[None]:
-    """Hold the run folder (made if absent) while the block runs.
+    """Lock the run folder during the `with` block; make it if it does not exist.
 
-    Raises VitrailError if another process holds it, or it cannot be written or locked.
+    Raises VitrailError if another process holds the lock, or the folder cannot be written or
+    locked.
     """
     note, slurm = folder / ".lock-holder", os.environ.get("SLURM_JOB_ID")
     myself = f"process {os.getpid()} on {socket.gethostname()}"
@@ -288,7 +306,7 @@ def exclusive(folder: Path) -> Iterator[None]:
         try:
             held.enter_context(lock(folder / ".lock"))
         except Locked:
-            holder = ""  # which has not written its note yet, or has ended since
+            holder = ""  # stays empty if the holder has not written its name yet, or has ended
             with suppress(OSError):
                 holder = note.read_text(encoding="utf-8")
             raise VitrailError(

@@ -1,13 +1,13 @@
 """One optimiser step, and the state that it changes.
 
-A step is one global batch in micro-batches. A micro-batch is mixed, run forward and backward under
-generators seeded for it alone, and its gradient is added with weight 1 / (their number). So one
-process that accumulates and many that share the micro-batches compute the same step, up to the
-order of that sum. (Batch-norm statistics are a micro-batch's own; with several processes their
-running averages follow the micro-batches of rank 0.)
+A step is one global batch, divided into n micro-batches. For each micro-batch the random
+generators are seeded anew; its images are mixed, a forward and a backward pass follow, and its
+gradient is added with weight 1 / n. So one process that accumulates gradients and several that
+share the micro-batches compute the same step, up to the order of that sum. (Batch-norm statistics
+are those of each micro-batch; with several processes their running averages are those of rank 0.)
 
-Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they take a soft-target
-loss; where nothing is mixed, the labels stay indices and the loss smooths them.
+Mixed labels are soft and already smoothed (timm's `Mixup` does both), so they need a soft-target
+loss. Without mixing, labels stay indices and the loss smooths them.
 """
 
 from __future__ import annotations
@@ -41,20 +41,25 @@ Mixing = Callable[[Tensor, Tensor], tuple[Tensor, Tensor]]
 
 
 class Pairs(Mixup):
-    """timm's Mixup, without the last image of an odd number: in a short last batch it is alone."""
+    """timm's Mixup, which mixes pairs; of an odd number of images the last is dropped.
+
+    The number is odd only in an epoch's short last batch.
+    """
 
     def __call__(self, images: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
-        """Mix ``(B, 3, H, W)`` and ``(B,)``."""
+        """Mix images ``(B, 3, H, W)`` and labels ``(B,)``."""
         even = len(images) // 2 * 2
         mixed: tuple[Tensor, Tensor] = super().__call__(images[:even], labels[:even])
         return mixed
 
 
 def build_mixing(recipe: ClassificationRecipe, classes: int) -> Mixing:
-    """Return what turns a micro-batch (B, 3, H, W), (B,) into what is trained on.
+    """Return the function from a micro-batch's images and labels to those that are trained on.
 
-    Mixed targets are (B, classes), soft and smoothed. One draw serves the whole micro-batch, which
-    is mixed with itself in reverse order. Raises VitrailError if it is odd and to be mixed.
+    It takes (B, 3, H, W) and (B,). Without Mixup and CutMix it returns them unchanged; otherwise
+    the targets are (B, classes), soft and smoothed. A micro-batch is mixed with itself in reverse
+    order, by one random coefficient. Raises VitrailError if the recipe mixes and its micro-batches
+    have an odd size.
     """
     spec = recipe.augmentation
     if not (spec.mixup or spec.cutmix):
@@ -74,11 +79,11 @@ def build_mixing(recipe: ClassificationRecipe, classes: int) -> Mixing:
 
 
 def build_loss(recipe: ClassificationRecipe) -> nn.Module:
-    """Return the loss for what `build_mixing` makes, averaged over the micro-batch."""
+    """Return the loss for the targets of `build_mixing`, averaged over the micro-batch."""
     smoothing = recipe.label_smoothing
     if recipe.loss == "binary_cross_entropy":
-        # It smooths indices only, not mixed targets. With DeiT III's threshold of 0 both labels of
-        # a mixed image count whole, whatever their shares.
+        # timm's loss smooths indices, not mixed targets. With DeiT III's threshold of 0, both
+        # labels of a mixed image get the target 1, whatever their shares.
         return BinaryCrossEntropy(smoothing, target_threshold=recipe.bce_target_threshold)
     if recipe.augmentation.mixup or recipe.augmentation.cutmix:
         return SoftTargetCrossEntropy()
@@ -86,10 +91,11 @@ def build_loss(recipe: ClassificationRecipe) -> nn.Module:
 
 
 class EpochTrainer(ABC):
-    """Model, optimiser and loss scale, moved on by `step`.
+    """Model, optimiser, schedule and loss scaler; `step` takes one optimiser step with them.
 
-    `module` is what is trained and maps a micro-batch to a loss by `_loss`; `model` is the bare
-    model in it, or it itself: its state dict has its own names, whatever wraps it.
+    `module` is what is trained, and `_loss` runs it on a micro-batch. `model` is the model that is
+    saved: `module` itself or a part of it. The names in its state dict do not depend on what
+    wraps it.
     """
 
     def __init__(
@@ -117,12 +123,12 @@ class EpochTrainer(ABC):
 
     @abstractmethod
     def _loss(self, batch: MicroBatch) -> Tensor:
-        """The mean loss of a micro-batch, through `parallel`."""
+        """Return the mean loss of a micro-batch; the forward pass must go through `parallel`."""
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
         """Take optimiser step `step` on this process's micro-batches; return their mean loss.
 
-        It stays on the device: reading it is left to the caller.
+        The loss is a scalar tensor on the device, so the call does not wait for the GPU.
         """
         self.scheduler.step_update(step)
         self.optimizer.zero_grad()
@@ -142,16 +148,19 @@ class EpochTrainer(ABC):
 
     @property
     def lr(self) -> float:
-        """The learning rate of the last step (of the top layer, under layer decay).
+        """The learning rate of the last step; with layer decay, that of the top layer.
 
-        Groups with a peak of their own (`optimizer.group_lr`) do not count.
+        Parameter groups with a peak rate of their own (`optimizer.group_lr`) are ignored.
         """
         peak = self.optimizer.defaults["lr"]
         groups = self.optimizer.param_groups
         return max(group["lr"] for group in groups if group["initial_lr"] == peak)
 
     def fault(self, step: int) -> str | None:
-        """Say if the weights after `step` steps, which no loss vouches for, are not finite."""
+        """Return a message if the weights after `step` steps are not all finite, else None.
+
+        The losses do not show this, as they were computed before the last update.
+        """
         return fault_in(self.module, step)
 
     @property
@@ -160,7 +169,7 @@ class EpochTrainer(ABC):
         return self.model
 
     def state(self) -> dict[str, Any]:
-        """Everything that a later step depends on and that does not follow from its number."""
+        """Return the state that later steps need and that does not follow from their number."""
         return {
             "model": self.model.state_dict(),
             "optimizer": self.optimizer.state_dict(),
@@ -169,7 +178,7 @@ class EpochTrainer(ABC):
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a `state`."""
+        """Load what `state` returned."""
         self.model.load_state_dict(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.scaler.load_state_dict(state["scaler"])
@@ -190,7 +199,7 @@ class ClassifierTrainer(EpochTrainer):
         self.mixing = build_mixing(recipe, classes)
         self.loss = build_loss(recipe).to(team.device)
         model.to(team.device).train()
-        # Before compiling, which a copy would not survive.
+        # Before compiling: a compiled model cannot be copied.
         self.ema = ModelEmaV3(model, recipe.ema_decay) if recipe.ema_decay else None
         if recipe.grad_checkpointing:
             checkpoint_gradients(model, recipe.model.name)
@@ -209,7 +218,7 @@ class ClassifierTrainer(EpochTrainer):
         return loss
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
-        """As `EpochTrainer.step`; the moving average follows."""
+        """Take a step as `EpochTrainer.step`, then update the moving average."""
         loss = super().step(step, batches)
         if self.ema is not None:
             self.ema.update(self.model)
@@ -217,30 +226,30 @@ class ClassifierTrainer(EpochTrainer):
 
     @property
     def result(self) -> nn.Module:
-        """What the run saves: the moving average if the recipe has one."""
+        """The model that the run saves: the moving average if the recipe has one."""
         return self.ema.module if self.ema is not None else self.model
 
     def state(self) -> dict[str, Any]:
-        """As `EpochTrainer.state`, with the moving average."""
+        """Return `EpochTrainer.state` and the state dict of the moving average, if there is one."""
         ema = self.ema.module.state_dict() if self.ema is not None else None
         return {**super().state(), "ema": ema}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """As `EpochTrainer.restore`."""
+        """Load what `state` returned."""
         super().restore(state)
         if self.ema is not None:
             self.ema.module.load_state_dict(state["ema"])
 
 
 def synchronised(model: nn.Module, last: bool) -> AbstractContextManager[None]:
-    """Let DDP average gradients with the last micro-batch only."""
+    """Return a context in which DDP averages gradients over processes only if `last` is true."""
     if isinstance(model, DistributedDataParallel) and not last:
         return model.no_sync()
     return nullcontext()
 
 
 def fault_in(model: nn.Module, step: int) -> str | None:
-    """Say if a model's weights after `step` steps hold a number that is not finite."""
+    """Return a message if a weight of `model` is not finite after `step` steps, else None."""
     values = [value for value in model.state_dict().values() if value.is_floating_point()]
     if torch.stack(torch._foreach_norm(values, math.inf)).isfinite().all():
         return None
@@ -248,7 +257,7 @@ def fault_in(model: nn.Module, step: int) -> str | None:
 
 
 def checkpoint_gradients(model: nn.Module, name: str) -> None:
-    """Recompute a model's activations in the backward pass; VitrailError if it cannot."""
+    """Let a model recompute its activations in the backward pass; VitrailError if it cannot."""
     try:
         model.set_grad_checkpointing(True)  # type: ignore[operator]
     except (AttributeError, AssertionError):

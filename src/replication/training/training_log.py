@@ -1,7 +1,7 @@
-"""What a training tells: losses and validations, in log.jsonl and in one line of progress.
+"""Report a training's losses and validation scores in log.jsonl and on standard error.
 
-On a terminal the line renews itself; elsewhere (in a log file) a line comes every half minute,
-and always the last one.
+A terminal shows one progress bar. Elsewhere (in a log file) a line is printed every 30 seconds,
+and a last one at the end.
 """
 
 # decides no number
@@ -28,15 +28,20 @@ if TYPE_CHECKING:
     from replication.training.distributed import Team
 
 SECONDS_BETWEEN_LINES = 30.0
-LOG_STEPS = 50  # between entries of the log; the end of an epoch or a run makes one too
-VALIDATION = "validation/"  # what the names of scores begin with in the log
+LOG_STEPS = 50  # steps between entries of the log; an epoch or a run also ends with an entry
+VALIDATION = "validation/"  # prefix of the names of validation scores in the log
 
 
 class TrainingLog:
-    """Writes entries to `folder`/log.jsonl and shows progress on standard error.
+    """Write entries to `folder`/log.jsonl and show progress on standard error.
 
-    Entries beyond `step`, those already taken of `steps` in all, are dropped from the log. A
-    `silent` one (on any other rank than 0) writes and shows nothing.
+    Args:
+        folder: the run folder.
+        step: steps already taken; entries of later steps are removed from the log.
+        steps: steps of the whole run.
+        steps_per_epoch: steps of an epoch.
+        images_per_step: images of a step, over all processes.
+        silent: write and show nothing; true on all ranks but 0.
     """
 
     def __init__(
@@ -45,7 +50,7 @@ class TrainingLog:
         step: int,
         steps: int,
         steps_per_epoch: int,
-        images_per_step: int,  # over all processes
+        images_per_step: int,
         *,
         silent: bool,
     ) -> None:
@@ -74,7 +79,7 @@ class TrainingLog:
             self._bar.close()
 
     def record(self, step: int, loss: float, lr: float, **more: float) -> None:
-        """Note the mean loss since the last entry, after `step` steps, and what else is told."""
+        """Write an entry after `step` steps: mean loss since the last entry, `lr` and `more`."""
         if self._silent:
             return
         now = time.monotonic()
@@ -85,9 +90,9 @@ class TrainingLog:
         self._show(step, loss, lr, speed)
 
     def validated(self, step: int, scores: Mapping[str, float]) -> None:
-        """Note how the model of `step` steps does on the validation split; nothing without scores.
+        """Write an entry with the validation scores after `step` steps; none if `scores` is empty.
 
-        The time that it took counts in no speed.
+        The time of the validation is left out of ``images_per_second``.
         """
         if self._silent or not scores:
             return
@@ -105,7 +110,7 @@ class TrainingLog:
             file.write(json.dumps(entry) + "\n")
 
     def say(self, message: str) -> None:
-        """Tell the person something once."""
+        """Print a message to standard error, after the waiting line of progress."""
         self._print_line()
         if not self._silent:
             tqdm.write(f"{self._label}: {message}", file=sys.stderr)
@@ -127,7 +132,7 @@ class TrainingLog:
             self._print_line()
 
     def _print_line(self) -> None:
-        """Print the line that waits, if one does."""
+        """Print the latest line of progress, unless it was printed already."""
         if self._line:
             scores = "".join(f", {name} {score}" for name, score in self._scores.items())
             print(self._line + scores, file=sys.stderr, flush=True)
@@ -135,7 +140,7 @@ class TrainingLog:
 
 
 def _drop_entries_beyond(path: Path, step: int) -> None:
-    """Keep the log's whole lines up to `step`: what a resumed run writes again goes."""
+    """Remove a log's entries after `step`, which a resumed run writes again, and broken lines."""
     if not path.exists():
         return
     remedy = "correct its permissions or move it away, then start again"
@@ -144,7 +149,7 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
     kept = []
     for number, line in enumerate(lines, start=1):
         at = step_of(line)
-        if at is None and number < len(lines):  # the last one is what a kill has cut
+        if at is None and number < len(lines):  # the last may be cut off where a process was killed
             print(f"warning: {path}, line {number} is no entry and left out", file=sys.stderr)
         elif at is not None and at <= step:
             kept.append(line + "\n")
@@ -152,7 +157,7 @@ def _drop_entries_beyond(path: Path, step: int) -> None:
 
 
 def step_of(line: str) -> int | None:
-    """Return the step of a line of the log, None if it is no entry."""
+    """Return the step of a line of the log, or None if the line is not an entry."""
     try:
         step = json.loads(line)["step"]
     except (ValueError, KeyError, TypeError):
@@ -161,10 +166,12 @@ def step_of(line: str) -> int | None:
 
 
 class Losses:
-    """The losses of the steps: kept on the device until they are read, all at once.
+    """The losses of the steps: kept on the device until `read` copies them all at once.
 
-    `step` is the last step whose loss was read; those that no entry of the log has covered yet are
-    `unlogged`. The `team`'s processes average theirs.
+    Args:
+        team: the processes over which losses are averaged.
+        step: the last step whose loss was read.
+        unlogged: losses that were read, but are not yet in an entry of the log.
     """
 
     def __init__(self, team: Team, step: int, unlogged: list[float]) -> None:
@@ -172,11 +179,11 @@ class Losses:
         self._unread: list[Tensor] = []
 
     def add(self, loss: Tensor) -> None:
-        """Take the loss of the next step."""
+        """Add the loss of the next step, a scalar tensor."""
         self._unread.append(loss)
 
     def read(self) -> str | None:
-        """Average the losses over the team; return what is wrong with them, if anything is."""
+        """Read the new losses, averaged over the team; return a message if one is not finite."""
         for loss in self._team.mean(torch.stack(self._unread)).tolist():
             self.step += 1
             self.unlogged.append(loss)
@@ -186,7 +193,7 @@ class Losses:
         return None
 
     def mean(self) -> float:
-        """Return the mean over the steps since the last call."""
+        """Return the mean of the `unlogged` losses, and empty that list."""
         mean = sum(self.unlogged) / len(self.unlogged)
         self.unlogged.clear()
         return mean

@@ -1,8 +1,8 @@
-"""How well a classifier does on the validation split in the middle of its training.
+"""Evaluate a classifier on the validation split during its training.
 
-It is asked what it will be asked when it is measured. A step's randomness follows from its number
-(`vitrail.seeding`), so nothing that is drawn here reaches the training: its weights have
-the same bits with validation and without.
+The scores are those of the measure `accuracy`. The generators are seeded anew for each step
+(`vitrail.seeding`), so random numbers drawn here do not affect the training: its weights have the
+same bits with validation and without.
 """
 
 # decides no number
@@ -25,16 +25,20 @@ if TYPE_CHECKING:
 
 
 def is_due(step: int, every: int | None, steps_per_epoch: int, steps: int) -> bool:
-    """Whether a training of `steps` is validated after `step`: each `every` epochs, and last."""
+    """Whether to validate after `step` of `steps`: every `every` epochs and at the end.
+
+    Never if `every` is None.
+    """
     return every is not None and (step == steps or step % (every * steps_per_epoch) == 0)
 
 
 def validate(
     model: nn.Module, samples: EvaluationSamples, team: Team, run: TrainingRun
 ) -> dict[str, float]:
-    """Let the processes of a training judge its model, each on its share of the images.
+    """Evaluate a model on the validation split; each process takes its share of the images.
 
-    The model, on the team's device, comes back in the mode that it was in.
+    The model must be on the team's device. Afterwards it is again in training or evaluation mode,
+    as it was before.
 
     Returns:
         ``top1`` and ``top5``, in percent.
@@ -48,12 +52,12 @@ def validate(
     return {"top1": top1, "top5": top5}
 
 
-# Not inference mode: a tensor that a module keeps from it could never again be trained through.
+# Not inference mode: a tensor that a module caches in it could not be used in training later.
 @torch.no_grad()
 def _count(
     model: nn.Module, share: Subset[tuple[Tensor, int]], team: Team, batch_size: int, workers: int
 ) -> Tensor:
-    """How many labels are the best one, and among the best five: (2,) int64 on the CPU."""
+    """Count the images whose label is the best, and among the best five: (2,) int64 on the CPU."""
     right = torch.zeros(2, dtype=torch.int64)
     with shielded():  # it starts the workers
         batches = iter(eval_loader(share, batch_size, workers, team.device))

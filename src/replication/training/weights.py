@@ -1,8 +1,8 @@
-"""From a recipe to a model, and a model's weights to and from disk.
+"""Write a run's weights to disk, and load them into the recipe's model.
 
-Weights are safetensors with the recipe's hash and the seed in their metadata: a file that strayed
-into another run's folder is refused. `replication.jobs.run_weights` vouches for
-weights that other nodes use.
+Weights are safetensors with the recipe's hash and the seed in their metadata, so that a file in
+another run's folder is refused. `replication.jobs.run_weights` makes further checks of weights
+that other nodes use.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
-    """Make the recipe's model with all the weights of another run, as `save_weights` writes them.
+    """Make the recipe's model with all the weights of another run, read from `file`.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.
     """
@@ -40,13 +40,14 @@ def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, seed: int) -> None:
-    """Write a state dict to `path`, all or nothing, with the run that it belongs to.
+    """Write a state dict atomically to `path`, with the recipe's hash and seed as metadata.
 
     Raises VitrailError if the file cannot be written.
     """
     # Clones, because safetensors refuses tensors that share memory (tied weights, views).
     tensors = {name: value.detach().cpu().contiguous().clone() for name, value in weights.items()}
-    # One entry, because safetensors writes several in a random order: equal runs, equal files.
+    # One entry, because safetensors writes several in random order, and equal runs must give equal
+    # files.
     owner = json.dumps({"recipe_hash": recipe.hash, "seed": seed})
     content = save(tensors, metadata={"run": owner})
     with atomic_path(path) as partial:
@@ -54,22 +55,22 @@ def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, s
 
 
 def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
-    """Load a run's weights, in the folder of a seed in that of the recipe, into its model.
+    """Load a run's weights from `path`, in the folder of a seed, into `model`.
 
-    Raises VitrailError if the file is missing, damaged, of another recipe or architecture.
+    Raises VitrailError if the file is missing, damaged, or of another recipe or architecture.
     """
     require_recipe(path, recipe.hash)
     _fill(model, path, recipe, f"the code of the model has changed since; {again(path)}")
 
 
 def require_recipe(path: Path, recipe_hash: str) -> None:
-    """Refuse weights in a run's folder that are not there or not of its recipe.
+    """Check that a file of weights exists and is of a recipe.
 
     Raises:
         VitrailError: the file is missing, damaged, or of another recipe.
     """
     if not path.exists():
-        # Snakemake goes by the records: with one there, it would not train again.
+        # Snakemake looks at the records only: while the record exists, it would not train again.
         raise VitrailError(
             f"{path} does not exist: run snakemake TARGET --forcerun {record_of(path.parent)} to "
             "train this run"
@@ -83,8 +84,8 @@ def require_recipe(path: Path, recipe_hash: str) -> None:
 
 
 def again(path: Path) -> str:
-    """Say how the weights of a seed are trained again, in the folder of their run."""
-    # Snakemake goes by the records, and a training keeps what it finds in its folder.
+    """Return the instruction by which the user trains the weights at `path` again."""
+    # Both are needed: Snakemake looks at the records, and a training keeps finished weights.
     return (
         f"delete {path.parent} and run snakemake TARGET --forcerun {record_of(path.parent)} to "
         "train this seed again"
@@ -95,7 +96,7 @@ def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
     try:
         model.load_state_dict(read_weights(path))
     except RuntimeError as error:
-        # The first line only says of which class of modules; what does not fit stands below it.
+        # The first line only names the class of the module; the second says what does not fit.
         reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")
         raise VitrailError(
             f"{path} does not fit model '{recipe.model.name}' ({reason}): {remedy}"
@@ -103,9 +104,9 @@ def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
 
 
 def weights_owner(path: Path) -> dict[str, Any]:
-    """Return the `recipe_hash` and the `seed` that a weights file names as its own.
+    """Return the `recipe_hash` and the `seed` in the metadata of a weights file.
 
-    Raises VitrailError if the file is damaged.
+    The result is empty if the file has no such metadata. Raises VitrailError if it is damaged.
     """
     try:
         with safe_open(path, framework="pt") as file:

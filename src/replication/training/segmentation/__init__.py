@@ -1,3 +1,3 @@
-"""The training of segmenters by MMSegmentation under our rules of resuming, and their measures."""
+"""Train segmenters by MMSegmentation, resumable as all our trainings, and measure them."""
 
 import vitrail.segmentation  # noqa: F401 - before anything of mmseg

@@ -1,8 +1,8 @@
-"""How well a segmenter labels pixels: mIoU, mAcc and aAcc, as MMSegmentation defines them.
+"""Measure how well a segmenter labels pixels: mIoU, mAcc and aAcc, as MMSegmentation defines them.
 
-Predictions are resized to the image's original size, pixels of 255 are not judged, and areas are
-summed over the whole split before they are divided: no image has an IoU of its own. Classes that
-occur in neither masks nor predictions do not count.
+Predictions are resized to the image's original size, and pixels with the label 255 are ignored.
+Areas are summed over the whole split before they are divided: there is no IoU of a single image.
+Classes that occur in neither masks nor predictions are left out of the means.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ class Sample:
     """One image with its mask."""
 
     image: Tensor  # (3, H, W) float, resized and normalised as the test pipeline says
-    mask: Tensor  # (h, w) long, at the original size; 255 is not judged
+    mask: Tensor  # (h, w) long, at the original size; 255 is ignored
     name: str  # the file's, without its suffix
-    told: SegDataSample  # MMSegmentation's own record of the image, which its `predict` wants
+    told: SegDataSample  # MMSegmentation's data of the image, which its `predict` needs
 
 
 class ValidationSamples:
     """The validation split under the recipe's test pipeline, in the order of file names.
 
-    With `fit`, images come to the multiples that the pipeline names in this way: see `refit`.
-    Raises VitrailError where the dataset is not there, or the configuration cannot be used.
+    `fit` overrides how images are brought to a multiple of the pipeline's divisor (`refit`).
+    Raises VitrailError if the dataset is not there, or the configuration cannot be used.
     """
 
     def __init__(self, of: Described[SegmentationRecipe], fit: Fit | None = None) -> None:
@@ -63,25 +63,25 @@ class ValidationSamples:
         item = read_sample(self._images, index)
         batch = {"inputs": [item["inputs"]], "data_samples": [item["data_samples"]]}
         batch = self._preprocessor(batch, training=False)
-        (told,) = batch["data_samples"]  # a copy of the item's, which knows what was padded
+        (told,) = batch["data_samples"]  # a copy of the item's, with the size of the padding
         mask = told.gt_sem_seg.data[0].long()
         return Sample(batch["inputs"][0], mask, Path(told.img_path).stem, told)
 
 
 class Areas:
-    """Areas of each class, summed over images: intersection, union, prediction and label."""
+    """Areas of each class in pixels, summed over images: intersection, union, prediction, label."""
 
     def __init__(self, classes: int) -> None:
         self.classes = classes
         self.totals = torch.zeros(4, classes, dtype=torch.float64)
 
     def add(self, prediction: Tensor, mask: Tensor) -> None:
-        """Count an image: classes ``(h, w)`` as predicted, and as labelled."""
+        """Add the areas of one image: predicted classes ``(h, w)`` and labels ``(h, w)``."""
         areas = IoUMetric.intersect_and_union(prediction, mask, self.classes, IGNORED)
         self.totals += torch.stack(areas).double()
 
     def values(self) -> dict[str, float]:
-        """``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
+        """Return ``mIoU``, ``mAcc`` and ``aAcc``, in percent."""
         metrics = IoUMetric.total_area_to_metrics(*self.totals)
         means = {name: torch.tensor(value).nanmean() for name, value in metrics.items()}
         names = {"mIoU": "IoU", "mAcc": "Acc", "aAcc": "aAcc"}
@@ -92,9 +92,10 @@ class Areas:
 def segmentation_accuracy(
     trained: Trained[SegmentationRecipe], images: int | None = None, fit: Fit | None = None
 ) -> Values:
-    """Judge the predictions on the validation split, or on `images` spread evenly over it.
+    """Measure the predictions on the validation split, or on `images` spread evenly over it.
 
-    Images come to multiples as the recipe says, or by `fit`, ``pad`` or ``resize``.
+    Images are brought to a multiple of the divisor as the recipe says, or by `fit`: ``pad`` or
+    ``resize``.
 
     Returns:
         ``mIoU``, ``mAcc`` and ``aAcc`` (percent), ``images``.
@@ -107,7 +108,7 @@ def segmentation_accuracy(
 def judge(
     trained: Trained[SegmentationRecipe], samples: ValidationSamples, chosen: Iterable[int]
 ) -> Areas:
-    """Compare the predictions on the chosen of the samples with their masks."""
+    """Return the areas of the predictions and masks of the samples with the `chosen` indices."""
     areas = Areas(trained.info.classes)
     for sample in map(samples.__getitem__, chosen):
         areas.add(predict(trained, sample), sample.mask)
@@ -124,16 +125,17 @@ METHODS: dict[str, dict[str, Any]] = {
 
 @passes(4)
 def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None = None) -> Values:
-    """Judge a Vision Transformer with its positions calibrated at test time (variance, Table 4).
+    """Measure a Vision Transformer with its positions calibrated at test time (variance, Table 4).
 
-    Which of the paper's constants divides the table follows from each image's size: one axis of it
-    grows, or both. Judged are the validation split, or `images` spread evenly over it. Raises
-    VitrailError where the backbone is no `TimmViT`, whose positions are calibrated.
+    The paper's constant by which the table of positions is divided depends on the image's size: on
+    whether one of its axes is longer than in training, or both. Images are those of the validation
+    split, or `images` spread evenly over it. Raises VitrailError if the backbone is not a
+    `TimmViT`.
 
     Returns:
-        ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc, and the methods
-        baseline, UP(P), iid, UP(P) / sqrt(k), empirical, and zero, without the positions of
-        patches; ``"<metric>/<method>-baseline"``, the gain in points; ``images``.
+        ``"<metric>/<method>"`` (percent) for the metrics mIoU, mAcc and aAcc and these methods:
+        baseline, UP(P); iid, UP(P) / sqrt(k); empirical; zero, without the positions of patches.
+        ``"<metric>/<method>-baseline"``, the gain in percentage points; ``images``.
     """
     backbone: Any = trained.model.backbone
     if not isinstance(backbone, TimmViT):
@@ -160,9 +162,9 @@ def calibrated_accuracy(trained: Trained[SegmentationRecipe], images: int | None
 
 
 def predict(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
-    """Return the classes that the segmenter sees, ``(h, w)`` at the original size, on the CPU."""
+    """Return the predicted classes, ``(h, w)`` at the image's original size, on the CPU."""
     model: Any = trained.model
-    # Not inference mode, as a training goes on with the model afterwards.
+    # Not inference mode, as a training may continue with the model afterwards.
     with torch.no_grad():
         (told,) = model.predict(sample.image[None].to(trained.device), [sample.told])
     classes: Tensor = told.pred_sem_seg.data[0].cpu()

@@ -1,4 +1,4 @@
-"""CamVid as a dataset of MMSegmentation's, which has none of that name."""
+"""CamVid as a dataset class for MMSegmentation, which does not have this dataset."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from replication.images.masks import IGNORED
 
 @DATASETS.register_module()
 class CamVidDataset(BaseSegDataset):
-    """CamVid with the 11 classes of SegNet (Badrinarayanan et al., 2017) and its colours of them.
+    """CamVid with the 11 classes and the colours of SegNet (Badrinarayanan et al., 2017).
 
-    What its masks call void is not judged.
+    Pixels that its masks label as void are ignored.
     """
 
     METAINFO = {
@@ -38,5 +38,5 @@ class CamVidDataset(BaseSegDataset):
 
     @classmethod
     def get_label_map(cls, new_classes: Sequence[str] | None = None) -> dict[int, int]:
-        """Map the label of void to that which MMSegmentation does not judge."""
+        """Map the label of void to the label that MMSegmentation ignores."""
         return {CAMVID_VOID: IGNORED}

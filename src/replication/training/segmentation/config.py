@@ -1,7 +1,7 @@
-"""From a recipe to a segmenter: the mmengine configuration that it names, and what it lays over it.
+"""Build a segmenter from a recipe: load its mmengine configuration and apply its changes.
 
-What our graph decides (where the data lie, classes, steps, batch) is set here, so that a
-configuration may be written for MMSegmentation's own tools and still train under our rules.
+What our graph decides (data root, classes, steps, batch) is set here, so that a configuration may
+be written for MMSegmentation's own tools and still be trained by our rules.
 """
 
 from __future__ import annotations
@@ -53,10 +53,11 @@ SET_HERE = {
 
 
 def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = False) -> Config:
-    """Open the recipe's configuration, with `options` and then `model.args` laid over it.
+    """Load the recipe's configuration; its `options`, then its `model.args`, override values.
 
-    Its model starts from no published weights. SyncBN, which needs GPUs, becomes BN unless
-    `synchronised`. Raises VitrailError where it cannot be read, or the recipe does not fit it.
+    Published weights that the configuration names are removed. SyncBN, which needs GPUs, becomes BN
+    unless `synchronised`. Raises VitrailError if the configuration cannot be read, or the recipe
+    does not fit it.
     """
     try:
         config = _as_written(recipe.model)
@@ -81,7 +82,7 @@ def load_config(recipe: SegmentationRecipe, classes: int, synchronised: bool = F
 
 
 def _as_written(model: Segmenter) -> Config:
-    """Open a configuration: one of ours by the files that the recipe holds, or MMSegmentation's."""
+    """Load a configuration unchanged: from the files in the recipe, else MMSegmentation's own."""
     if not model.files:
         # Not mmengine.hub.get_config, which would install packages.
         return Config.fromfile(Config._get_cfg_path(model.name, "")[0])
@@ -115,9 +116,10 @@ def build_model(recipe: SegmentationRecipe, classes: int) -> nn.Module:
 
 
 def initial_segmenter(run: TrainingRun[SegmentationRecipe]) -> nn.Module:
-    """Make the segmenter of a recipe without steps: with published weights of all of it, if any.
+    """Make the segmenter of a recipe with zero steps, with published weights of the whole, if any.
 
-    Errors as `build_model`; or the weights are missing, changed, or of another segmenter.
+    Raises VitrailError as `build_model`, or if the weights are missing, changed, or of another
+    segmenter.
     """
     initial = _published(run)
     seed_everything("initial weights", run.seed)
@@ -128,7 +130,10 @@ def initial_segmenter(run: TrainingRun[SegmentationRecipe]) -> nn.Module:
 
 
 def _published(run: TrainingRun[SegmentationRecipe]) -> Path | None:
-    """The published weights that a run starts from, if it does."""
+    """Return the file of published weights that a run starts from, or None.
+
+    Raises VitrailError if the recipe names weights and none are given, or the file has changed.
+    """
     if run.initial is not None:
         require_as_noted(run.initial)
     elif run.recipe.model.pretrained:
@@ -140,16 +145,16 @@ def _published(run: TrainingRun[SegmentationRecipe]) -> Path | None:
 
 
 def image_shape(recipe: SegmentationRecipe) -> tuple[int, int, int]:
-    """(channels, height, width) of the crops that it is trained on."""
+    """Return (channels, height, width) of the crops on which a recipe trains."""
     height, width = load_config(recipe, classes=1).model.data_preprocessor.size
     return 3, height, width
 
 
 def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bool) -> Config:
-    """Make the configuration that mmengine's Runner trains by, in one of `world` processes.
+    """Make the configuration for mmengine's Runner, to train in one of `world` processes.
 
-    Errors as `load_config`; or the processes cannot share the batch, published weights are missing
-    or changed, or the configuration accumulates gradients.
+    Raises VitrailError as `load_config`; or if the batch cannot be shared equally by the processes,
+    published weights are missing or changed, or the configuration accumulates gradients.
     """
     recipe, share = run.recipe, run.recipe.batch.share(world)
     initial = _published(run)
@@ -166,32 +171,32 @@ def training_config(run: TrainingRun[SegmentationRecipe], world: int, on_gpu: bo
     config.model_wrapper_cfg = {
         "type": "MMDistributedDataParallel",
         "broadcast_buffers": False,
-        "device_ids": None,  # where the parameters are: the default is wrong on a CPU
+        "device_ids": None,  # use the device of the parameters; the default fails on a CPU
     }
     _stretch(config, recipe.schedule.steps)
     _count_samples(config, run.seed, share, run.options.workers)
-    for split in ("val", "test"):  # evaluation is a node of its own
+    for split in ("val", "test"):  # evaluation is done by other nodes
         for part in ("cfg", "dataloader", "evaluator"):
             config[f"{split}_{part}"] = None
     config.default_hooks = {
         "timer": {"type": "IterTimerHook"},
         "param_scheduler": {"type": "ParamSchedulerHook"},
-        # None leaves mmengine's own out; runtime_info would wait for the loss of every step.
+        # None removes mmengine's default hook; runtime_info would wait for the loss of every step.
         **dict.fromkeys(("runtime_info", "logger", "checkpoint", "sampler_seed")),
     }
     config.visualizer = None
     config.randomness = {"seed": run.seed}
     config.launcher = "pytorch" if world > 1 else "none"
-    config.log_level = "ERROR"  # the journal tells of progress
+    config.log_level = "ERROR"  # `TrainingLog` shows progress
     return config
 
 
 def test_config(
     recipe: SegmentationRecipe, info: DatasetInfo, data_root: Path, seed: int
 ) -> Config:
-    """Make the configuration of evaluation, here and by mmseg's tools; errors as `load_config`.
+    """Make the configuration for evaluation, by our measures and by mmseg's tools.
 
-    A stand-in is the one that `seed` draws.
+    A stand-in dataset is composed by `seed`. Raises VitrailError as `load_config`.
     """
     config = load_config(recipe, info.classes)
     _place_data(config, info, data_root, seed)
@@ -200,17 +205,17 @@ def test_config(
     if registering.startswith("replication."):
         needed.append(registering)
     config.custom_imports = {"imports": list(dict.fromkeys(needed))}
-    # mmseg's inference and its --tta take these two instead of the loader's and the model's own.
+    # mmseg's inference and its --tta read these two, not those of the loader and of the model.
     config.test_pipeline = config.test_dataloader.dataset.pipeline
     config.data_preprocessor = config.model.data_preprocessor
     return config
 
 
 def refit(config: Config, fit: Fit) -> None:
-    """Bring test images to the multiples that a configuration names by padding, or by resizing.
+    """Change how test images are brought to a multiple of the divisor of `config`, in place.
 
-    They are padded below and to the right, or resized upwards, each side to its next multiple. A
-    configuration that names no multiple stays as it is.
+    With ``pad`` they are padded below and to the right; with ``resize`` they are enlarged; each
+    side to its next multiple. A configuration without a divisor is not changed.
 
     Raises:
         VitrailError: there is no such `fit`.
@@ -228,7 +233,10 @@ def refit(config: Config, fit: Fit) -> None:
 
 
 def _refuse_unknown(options: dict[str, Any], config: Config) -> None:
-    """Refuse what neither the configuration nor mmengine's Runner has: it would do nothing."""
+    """Raise VitrailError for an option without effect, or one that the graph sets.
+
+    An option has an effect only if the configuration or mmengine's Runner has its name.
+    """
     known = {*config, *inspect.signature(Runner).parameters}
     for key in options:
         if key not in known:
@@ -240,7 +248,7 @@ def _refuse_unknown(options: dict[str, Any], config: Config) -> None:
 
 
 def _with_tuples(value: Any) -> Any:
-    """Make pairs of numbers tuples: MMSegmentation insists on them for sizes; YAML has none."""
+    """Turn lists of two numbers into tuples, which YAML lacks and MMSegmentation needs as sizes."""
     if isinstance(value, dict):
         return {key: _with_tuples(item) for key, item in value.items()}
     if not isinstance(value, list):
@@ -251,12 +259,12 @@ def _with_tuples(value: Any) -> Any:
 
 
 def _listed(value: Any) -> list[Any]:
-    """Return as a list what a configuration writes alone, as a list, or as None."""
+    """Return a configuration's value as a list: a list itself, one item, or nothing for None."""
     return value if isinstance(value, list) else [value] if value else []
 
 
 def _replace_type(node: Any, old: str, new: str) -> None:
-    """Rename a registered type wherever it stands; SyncBN, for one, needs GPUs."""
+    """Replace the value `old` of ``type`` by `new` in a configuration and all its parts."""
     if isinstance(node, dict) and node.get("type") == old:
         node["type"] = new
     if isinstance(node, dict | list | tuple):
@@ -265,7 +273,7 @@ def _replace_type(node: Any, old: str, new: str) -> None:
 
 
 def _place_data(config: Config, info: DatasetInfo, data_root: Path, seed: int) -> None:
-    """Let every loader read the registry's dataset, whatever the configuration was written for."""
+    """Let every loader read the dataset `info`, whichever one the configuration names."""
     composed = info.source == "bundled"
     folder = composed_root(info, seed) if composed else str(data_root / info.folder)
     if info.segmentation is None:
@@ -300,7 +308,7 @@ def _stretch(config: Config, steps: int) -> None:
 
 
 def _count_samples(config: Config, seed: int, batch: int, workers: int) -> None:
-    """Draw samples by counting, so that a resumed run draws what it would have drawn."""
+    """Let the training loader draw samples by number, so that a resumed run draws the same ones."""
     loader = config.train_dataloader
     config.train_dataloader = {
         **loader,

@@ -1,8 +1,8 @@
-"""Samples by counting: the image drawn at position n depends on the seed and n alone.
+"""Draw samples by number: the image and the transform of draw n depend on the seed and n only.
 
-mmengine's samplers and MMSegmentation's transforms draw from generators that live as long as the
-process. Here each draw seeds them again (`vitrail.seeding`), so nothing needs to be saved:
-neither a resumed run, nor more workers or processes, draw anything else.
+mmengine's samplers and MMSegmentation's transforms draw from generators whose state lasts as long
+as the process. Here the generators are seeded for each draw (`vitrail.seeding`), so no state needs
+to be saved: a resumed run, or one with more workers or processes, draws the same samples.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ from vitrail.seeding import derive, seed_everything
 
 @DATA_SAMPLERS.register_module()
 class CountedSampler(Sampler[int]):
-    """Yields the numbers of this process's draws, without end, instead of indices of images.
+    """Yield the numbers of this process's draws, without end, instead of indices of images.
 
-    Of each step, `batch_size` draws are this process's. mmengine hands over `seed`, unused.
+    This process makes `batch_size` draws of each step. mmengine passes `seed`, which is not used.
     """
 
     def __init__(self, dataset: Sized, batch_size: int, seed: int | None = None) -> None:
@@ -47,15 +47,16 @@ class CountedSampler(Sampler[int]):
         return len(self.dataset) // self.world
 
     def skip(self, num_samples: int) -> None:
-        """Start after so many draws of this process; mmengine calls it to resume."""
+        """Skip the first `num_samples` draws of this process; mmengine calls it to resume."""
         self.start = num_samples
 
 
 @DATASETS.register_module()
 class CountedDataset(Dataset[Any]):
-    """A dataset by draws: draw n is an image of epoch n // size, in the order of that epoch.
+    """A dataset indexed by draws: draw n is image n % size, in the random order of epoch n // size.
 
-    The seed decides the order, and all randomness of the transforms of the configured dataset.
+    `size` is the number of images. The seed decides the order of each epoch and all randomness in
+    the transforms of the configured dataset.
     """
 
     def __init__(self, dataset: Mapping[str, Any], seed: int) -> None:
@@ -84,13 +85,13 @@ def prepare_shielded_worker(worker_id: int, **told: Any) -> None:
 
 
 def read_sample(dataset: Any, index: int) -> Any:
-    """Return a sample as the pipeline makes it; raises VitrailError with the name of a bad file."""
+    """Return sample `index` of an mmseg dataset; VitrailError names a file that cannot be read."""
     try:
         return dataset[index]
     except Exception as error:  # OpenCV and mmseg fail in many ways, none of which names the file
         told = dataset.get_data_info(index)
         image, mask = told["img_path"], told.get("seg_map_path")
-        if "://" not in image:  # else it is no file
+        if "://" not in image:  # otherwise it is not a file
             read_image(image)
             if mask:
                 read_mask(mask)

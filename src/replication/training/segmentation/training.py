@@ -1,8 +1,8 @@
-"""The engine of segmentation: MMSegmentation's models, trained by mmengine's Runner.
+"""The engine for segmentation: MMSegmentation's models, trained by mmengine's Runner.
 
-Around its steps stand the same rules as around a classifier's: the run folder and its lock, sealed
-checkpoints, the journal, signals, facts. Model and optimiser of a resumed run are those that
-it had, and all else follows from the seed and the step's number: on a CPU it ends in the same bits.
+All but the step itself is as for classifiers: the run folder and its lock, sealed checkpoints, the
+log, signals, facts. A resumed run restores model and optimiser, and everything else depends on the
+seed and the step's number: on a CPU it ends with the same bits as an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -43,14 +43,15 @@ if TYPE_CHECKING:
 
 
 def train(run: TrainingRun[SegmentationRecipe]) -> Path:
-    """Train a run, or go on where an earlier attempt ended.
+    """Train a run, or resume it from its last checkpoint; return the path of its weights.
 
-    As `replication.training.loop.train`, whose errors these are; `run.initial` holds the published
-    weights of the backbone, without which the seed decides its weights, too, or those of the whole
-    segmenter where the recipe has no steps.
+    Behaviour and errors are those of `replication.training.loop.train`. `run.initial` holds the
+    published weights of the backbone, or of the whole segmenter if the recipe has zero steps. If it
+    is None, the seed draws all weights.
 
-    The run folder also gets training_config.py, as mmengine resolved it, and what mmseg's tools and
-    `init_model` open: config.py and mmseg.pth, the weights as a checkpoint of mmengine's.
+    The run folder also gets training_config.py, the configuration as mmengine resolved it, and two
+    files for mmseg's tools and `init_model`: config.py and mmseg.pth, the weights as a checkpoint
+    of mmengine.
     """
     loop = _SegmentationLoop(run, Team.assemble(run.device))
     with loop.held() as unfinished:
@@ -62,37 +63,40 @@ def train(run: TrainingRun[SegmentationRecipe]) -> Path:
 
 
 class _Runner(Runner):
-    """mmengine's, silent on configuration and software: config.py and the run's facts tell them."""
+    """mmengine's Runner, which here does not write configuration and software versions.
+
+    config.py and the run's facts hold them.
+    """
 
     def dump_config(self) -> None:
         """Write nothing into the working directory, which is temporary."""
 
     def _log_env(self, env_cfg: dict[str, Any]) -> None:
-        """Ask no compiler for its version."""
+        """Do nothing; the Runner would call compilers for their versions."""
 
 
 class _SegmentationLoop(RunFolder, Hook):
-    """One segmenter in training: a hook around each step of the Runner.
+    """The training of one segmenter, as a hook that the Runner calls before and after each step.
 
-    Before a step it sets the randomness; after it, it logs, judges, saves and stops.
+    Before a step it seeds the generators; after it, it logs, validates, saves and stops.
     """
 
     run: TrainingRun[SegmentationRecipe]
-    state: dict[str, Any] | None  # of a checkpoint, until it is restored
+    state: dict[str, Any] | None  # the checkpoint's state, None once it is restored
     samples: ValidationSamples | None = None
     signal, done, lr = 0, 0, 0.0
 
     def keep_initial_weights(self) -> None:
-        """Save the weights that training would start from as the run's result."""
+        """Save the initial weights as the run's result, without training."""
         model = self.team.on_all_ranks(lambda: initial_segmenter(self.run))
         self.team.on_rank_zero(lambda: self.finish(model.state_dict(), 0))
 
     def finish(self, weights: Mapping[str, Tensor], steps: int) -> None:
-        """Write the results for mmseg's tools, too."""
+        """Write the results, and config.py and mmseg.pth for mmseg's tools."""
         run = self.run
         config = test_config(run.recipe, run.dataset, run.data_root, run.seed)
         known = DATASETS.get(config.test_dataloader.dataset.type).METAINFO
-        text = config.pretty_text  # formatted anew, in a quarter of a second, whenever it is read
+        text = config.pretty_text  # read once: each access formats it again, in 0.25 s
         meta = {"iter": steps, "seed": run.seed, "dataset_meta": known, "cfg": text}
         content = io.BytesIO()
         state = {name: value.detach().cpu() for name, value in weights.items()}
@@ -103,7 +107,7 @@ class _SegmentationLoop(RunFolder, Hook):
         super().finish(weights, steps)
 
     def train(self) -> None:
-        """Take the steps that remain, and save the weights after the last."""
+        """Take the remaining steps, up to `run.stop_after`; after the last, save the weights."""
         run, team = self.run, self.team
         config = team.on_all_ranks(
             lambda: training_config(run, team.world, team.device.type == "cuda")
@@ -144,15 +148,18 @@ class _SegmentationLoop(RunFolder, Hook):
         )
 
     def _runner(self, config: Any) -> Runner:
-        """Build all that trains; processes talk to each other meanwhile."""
+        """Build the Runner with its loop, optimiser and schedules; the processes communicate here.
+
+        Raises VitrailError if the configuration cannot be trained or the memory does not suffice.
+        """
         if self.team.is_rank_zero:
             write_atomically(self.run.folder / "training_config.py", config.pretty_text)
-        mmengine.device.utils.DEVICE = self.team.device.type  # else a GPU wherever there is one
-        # Else runs that begin in one second, in one process, share the Runner's global objects.
+        mmengine.device.utils.DEVICE = self.team.device.type  # else mmengine takes a GPU if it can
+        # Without it, runs that begin in the same second and process share Runner's global objects.
         config.experiment_name = Path(config.work_dir).name
         try:
             runner = _Runner.from_cfg(config)
-            # What the Runner would build when it trains may be as wrong as what it builds now.
+            # Build now what the Runner would build when it trains, so that its errors arise here.
             runner.train_loop  # noqa: B018 - a property that builds
             runner.optim_wrapper = runner.build_optim_wrapper(runner.optim_wrapper)
             runner.param_schedulers = runner.build_param_scheduler(runner.param_schedulers)
@@ -166,7 +173,7 @@ class _SegmentationLoop(RunFolder, Hook):
         return runner
 
     def before_train(self, runner: Runner) -> None:
-        """Go back to where the run was."""
+        """Restore the checkpoint's state, if there is one, before the first step."""
         losses: list[float] = []
         if self.state is not None:
             losses = self.state.pop("losses")
@@ -180,14 +187,14 @@ class _SegmentationLoop(RunFolder, Hook):
         runner.train_loop.stop_training = stop_after is not None and self.done >= stop_after
 
     def before_train_iter(self, runner: Runner, batch_idx: int, data_batch: Any = None) -> None:
-        """Let the step's randomness follow from its number."""
+        """Seed the generators by the run's seed, the step's number and the rank."""
         seed_everything("step", self.run.seed, batch_idx, self.team.rank)
         self.lr = runner.optim_wrapper.get_lr()["lr"][0]
 
     def after_train_iter(
         self, runner: Runner, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
-        """Note the loss; log, save and stop where it is time to."""
+        """Record the loss; log, validate, save and stop when due."""
         self.done, steps = batch_idx + 1, runner.max_iters
         self.losses.add(outputs["loss"].detach().float())
         end = self.done in (steps, self.run.stop_after)
@@ -211,7 +218,7 @@ class _SegmentationLoop(RunFolder, Hook):
         runner.train_loop.stop_training = end or self.signal > 0
 
     def _validate(self, model: nn.Module) -> dict[str, float]:
-        """mIoU, mAcc and aAcc on the validation split, of which each process judges its share."""
+        """Return mIoU, mAcc and aAcc on the validation split; each process takes its share."""
         team, run = self.team, self.run
         device = str(team.device)
         trained = Trained(device, run.data_root, run.seed, run.recipe, run.dataset, model)
@@ -245,7 +252,7 @@ class _SegmentationLoop(RunFolder, Hook):
         runner.train_loop._iter = state["meta"]["iter"]
 
     def _save(self, runner: Runner) -> None:
-        """Save the results of a finished run, else a checkpoint in mmengine's own format."""
+        """Save the results after the last step, otherwise a checkpoint in mmengine's format."""
         weights = _model_of(runner).state_dict()
         for name, value in weights.items():
             if value.is_floating_point() and not torch.isfinite(value).all():
@@ -265,7 +272,10 @@ class _SegmentationLoop(RunFolder, Hook):
         self.saved_at = time.monotonic()
 
     def _require(self, fault: str | None) -> None:
-        """Stop a training that has diverged; what it saved before then stays."""
+        """Raise VitrailError if there is a `fault`: the training has diverged.
+
+        Checkpoints saved earlier are kept.
+        """
         if fault:
             raise VitrailError(
                 f"{self.run.folder}: {fault} (lr {self.lr:.3g}), the last good checkpoint is "
