@@ -278,7 +278,7 @@ def _write_masked(
     tint: np.ndarray,
     random: np.random.RandomState,
 ) -> None:
-    """Write one image for each label; each has 4x4 cells that show all labels and ignored pixels."""
+    """Write one image for each label; its 4x4 cells show all labels and ignored pixels."""
     width, height, names, void = SCENERY[loader]
     colours = np.concatenate([tint, np.full((256 - len(tint), 3), 128)])  # (256, 3)
     cells, cell = np.resize([IGNORED, *set(labels["val"])], 16), (height // 4, width // 4)

@@ -110,7 +110,7 @@ class _Tree:
             self._require(found, f"class folder {folder / name} holds no images", "restore them")
 
     def _check_same_classes(self) -> None:
-        """Check that all splits have the same class folders, as labels are indices of their names."""
+        """Check that all splits have the same class folders: labels are indices of their names."""
         trees = [self.folder / images.folder for images in self.info.images if images.classes]
         classes = {tree: set(_list(tree)[1]) for tree in trees}
         for tree, other in itertools.permutations(trees, 2):

@@ -225,7 +225,7 @@ def preserved_generators() -> Iterator[None]:
 
 
 def seed_for(*counters: int) -> None:
-    """Seed the global generators for one sample by `counters`: a seed and the numbers of a `Key`."""
+    """Seed the global generators for one sample by a seed and the numbers of a `Key`."""
     for_python, for_numpy, for_torch = struct.unpack("<IIQ", _digest(b"sample", *counters))
     random.seed(for_python)
     np.random.seed(for_numpy)

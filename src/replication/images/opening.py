@@ -36,7 +36,7 @@ _opened: ContextVar[dict[tuple[Any, ...], Dataset[Any]] | None] = ContextVar("op
 
 @contextmanager
 def opened_once() -> Iterator[None]:
-    """Let `build` open each split of a dataset only once within the block, for all seeds of a job."""
+    """Let `build` open each split only once within the block, for all seeds of a job."""
     token = _opened.set({})
     try:
         yield

@@ -67,7 +67,7 @@ class CircularShift:
 
 
 class SteppedCrop:
-    """Pad an image (`pad`), then crop it at a random position on a grid of `step` pixels (`cut`)."""
+    """Pad an image (`pad`), then crop at a random position on a grid of `step` pixels (`cut`)."""
 
     def __init__(self, size: int, padding: int, step: int):
         self.pad, self.cut = Pad(padding), Cut(size, step)

@@ -165,7 +165,7 @@ def mean_iou(predicted: Sequence[np.ndarray], masks: Sequence[np.ndarray]) -> fl
 
 
 def _class_by_place(masks: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the most frequent class at each pixel of the first mask's size; the lowest if equal."""
+    """Return the most frequent class (if equal: the lowest) of each pixel, as the first mask."""
     size = masks[0].shape
     resized = np.stack([_resized(mask, size) for mask in masks])
     classes = resized[resized != IGNORED].max() + 1

@@ -11,7 +11,7 @@ from vitrail.measures.outputs import Batches, logits_of
 
 
 class Accuracy(NamedTuple):
-    """What `accuracy` finds of N images."""
+    """The result of `accuracy` on N images."""
 
     top1: float  # percent
     top5: float  # percent
@@ -23,7 +23,7 @@ def accuracy(model: nn.Module, batches: Batches) -> Accuracy:
 
     Args:
         model: a classifier in evaluation mode.
-        batches: images ``(B, 3, H, W)`` with labels ``(B,)``. The size of a batch has no influence.
+        batches: images ``(B, 3, H, W)`` with labels ``(B,)``. The batch size does not matter.
 
     Raises:
         VitrailError: the model has fewer than two classes, or a logit is not finite.
@@ -34,7 +34,10 @@ def accuracy(model: nn.Module, batches: Batches) -> Accuracy:
 
 
 def hits(logits: Tensor, labels: Tensor) -> Tensor:
-    """Is each label the best one, and among the best five, of logits (B, classes)? (B, 2) bool."""
+    """Return whether each label is the best, and among the best five: (B, 2) bool.
+
+    Logits are (B, classes), labels (B,).
+    """
     best = logits.topk(min(5, logits.shape[1]), dim=1).indices
     match = best == labels[:, None]  # (B, 5)
     return torch.stack([match[:, 0], match.any(dim=1)], dim=1)

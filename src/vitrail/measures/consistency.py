@@ -1,12 +1,12 @@
 """Shift consistency: how often a prediction survives a shift (shift, Eq. 25).
 
-Two shifted views of an image are classified; their predictions agree or they do not. A circular
-shift only moves pixels, so a truly shift-invariant model agrees always, bit for bit. A standard
-shift replaces content at the border, so none can.
+Two shifted views of an image are classified, and their predictions are compared. A circular shift
+only moves pixels, so the logits of a truly shift-invariant model always agree, bit for bit. A
+standard shift replaces content at the border, so no model always agrees.
 
-The one idea: what is drawn for an image follows from the seed and its index in the split alone. So
-batch size and workers change nothing, and compared conditions (offset ranges, erased patches,
-flips) see the same draws, scaled to their ranges.
+The random draws for an image depend on the seed and its index in the split only. So batch size and
+workers do not change the result, and compared conditions (offset ranges, erased patches, flips) use
+the same draws, scaled to their ranges.
 
 An offset o is the exponent of S (shift, Eq. 1): shifted[i] = x[(i + o) mod M], on each axis.
 """
@@ -35,14 +35,14 @@ from vitrail.measures.shifts import (
 from vitrail.seeding import derive
 
 STANDARD_SIDE = 224
-"""Side in pixels of the images of which the paper gives standard shifts."""
+"""Side in pixels of the images to which the paper's standard shifts refer."""
 CROP_PCT = 0.875
-"""A crop's side over that of the resized image, where all of a `standard_shift` fits into it."""
+"""Largest ratio of a crop's side to the resized image's at which all of a `standard_shift` fits."""
 
 
 @dataclass(frozen=True)
 class Condition:
-    """What is done to an image, and how far it is then shifted; lengths are in image sides.
+    """How an image is changed before the shifts, and their range; the unit of lengths is its side.
 
     Source: shift, Sec. A5.1, Sec. A5.2.
     """
@@ -62,7 +62,7 @@ class Condition:
 
 
 class Consistency(NamedTuple):
-    """How often two shifted views of an image are classified alike, of N images and P pairs."""
+    """How often two shifted views have the same prediction, for N images and P pairs in all."""
 
     top1: float  # percent of labelled images classified correctly before any shift, else NaN
     consistency: float  # percent of pairs with the same prediction
@@ -73,7 +73,7 @@ class Consistency(NamedTuple):
 
 
 class WorstShift(NamedTuple):
-    """Of how many images no shift changes the prediction."""
+    """The share of images whose prediction no shift changes."""
 
     consistency: float  # percent of images
     images: int
@@ -96,7 +96,7 @@ def circular_consistency(
         images: square images ``(n, 3, S, S)``, as the network sees them, or batches of such images
             with labels ``(B,)``, such as a `DataLoader` yields. Only ``top1`` needs labels.
         condition: what is done to the images, and how far they are shifted.
-        pairs: of shifts that are drawn for each image.
+        pairs: pairs of shifts that are drawn for each image.
         seed: of the draws.
         indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
@@ -120,7 +120,7 @@ def circular_consistencies(
 ) -> dict[str, Consistency]:
     """Measure `circular_consistency` under several conditions, by name, in one pass over the data.
 
-    Conditions that erase and flip alike share the view before any shift.
+    Conditions with equal `erase` and `flip` share the unshifted view.
     """
     tallies = {name: _Tally() for name in conditions}
     batches = unlabelled(images) if isinstance(images, Tensor) else images
@@ -165,7 +165,7 @@ def zero_padded_consistency(
         model: a classifier in evaluation mode.
         batches: images ``(B, 3, S, S)`` with labels ``(B,)``, as the network sees them.
         max_shift: in pixels, the largest shift in each direction, on each axis.
-        black: ``(3,)``, what a pixel of zero becomes by normalisation.
+        black: ``(3,)``, the value of a black pixel after normalisation.
         pairs: of shifts that are drawn for each image.
         seed: of the draws.
         indices: of the images, as for `vitrail.measures.outputs.numbered`.
@@ -205,7 +205,7 @@ def crop_consistency(
         indices: of the images, as for `vitrail.measures.outputs.numbered`.
 
     Returns:
-        with ``top1`` of the central crops.
+        the result, whose ``top1`` is that of the central crops.
 
     Raises:
         VitrailError: the model has fewer than two classes, or a logit is not finite.
@@ -228,7 +228,10 @@ def _standard_consistency(
     seed: int,
     indices: Iterable[int] | None,
 ) -> Consistency:
-    """Compare `views`, the first unshifted, of images and draws ``(B, 2 pairs, 2)`` from [0, 1)."""
+    """Compare the views that `views` makes of images and draws ``(B, 2 pairs, 2)`` from [0, 1).
+
+    The first view is unshifted; the others are pairs.
+    """
     tally = _Tally()
     for own, images, labels in numbered(batches, model, indices):
         uniform = draws(seed, "standard shift", own, 2 * pairs, 2)
@@ -245,16 +248,16 @@ def worst_shift(
     batch_size: int = 128,
     seed: int = 0,
 ) -> WorstShift:
-    """Of how many images does the prediction stay under every circular shift, the worst included?
+    """Measure the share of images that keep their prediction under every circular shift.
 
-    An image is done with at the first shift that changes its prediction.
+    After the first shift that changes an image's prediction, its other shifts are not tried.
 
     Args:
         model: a classifier in evaluation mode.
-        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``, which have no influence.
+        batches: square images ``(B, 3, S, S)`` with labels ``(B,)``, which are not used.
         shifts: how many of the S^2 are tried, drawn without repetition, the same for all images;
             None is all.
-        batch_size: of the shifted views.
+        batch_size: number of shifted views in a forward pass.
         seed: of the draw.
 
     Raises:
@@ -283,27 +286,27 @@ def worst_shift(
 
 
 def standard_shift(side: int, max_shift: int = 32) -> int:
-    """Return a shift of images of `STANDARD_SIDE` pixels in pixels of an image of `side`.
+    """Scale a shift from images with sides of `STANDARD_SIDE` pixels to images with sides of `side`.
 
-    It is the same part of the side, rounded down. The paper shifts by up to 32 pixels of 224.
+    It is the same fraction of the side, rounded down. The paper shifts by up to 32 pixels of 224.
     """
     return max_shift * side // STANDARD_SIDE
 
 
 def pixels(fraction: float, side: int) -> int:
-    """Return a length in image sides as whole pixels of an image of `side`."""
+    """Return a length, given as a fraction of the side, in whole pixels."""
     return round(fraction * side)
 
 
 class _Tally:
-    """Counts over batches."""
+    """Counts of agreeing pairs and correct predictions, summed over batches."""
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
         self.difference = 0.0
 
     def add(self, logits: Tensor, labels: Tensor, views: Sequence[Tensor]) -> None:
-        """Count a batch: logits ``(B, classes)`` of its images and of 2 views for each pair."""
+        """Add a batch: logits ``(B, classes)`` of its unshifted images and of 2 views per pair."""
         correct = int((logits.argmax(dim=1) == labels).sum())
         labelled = int((labels != UNKNOWN).sum())
         self.counts.update(images=len(labels), labelled=labelled, correct=correct)

@@ -1,4 +1,4 @@
-"""How far a module is from commuting with a group: any module, any group.
+"""Measure how far a module is from commuting with a group; for any module and any group.
 
 With the octic group, of features ``(8, B, 196, c)`` and of images::
 
@@ -29,12 +29,12 @@ def unchanged(x: Tensor, element: Any) -> Tensor:
 
 
 class Group(NamedTuple):
-    """Elements of a group, and how they act on what a module takes and on what it returns.
+    """Elements of a group, and their actions on a module's input and output.
 
     Attributes:
-        elements: whatever the actions take.
-        on_input: from x and an element g to g x.
-        on_output: the same for the output; by default g y = y.
+        elements: in any representation that the actions accept.
+        on_input: maps the input x and an element g to g x.
+        on_output: the same for the output y; by default g y = y.
     """
 
     elements: Sequence[Any]
@@ -60,7 +60,7 @@ class EquivarianceError(NamedTuple):
 
     @property
     def within(self) -> bool:
-        """Whether the relative error is within the tolerance; no where it is NaN."""
+        """Whether the relative error is within the tolerance; False if it is NaN."""
         return self.relative <= self.tolerance
 
 
@@ -71,12 +71,13 @@ def equivariance_error(module: nn.Module, x: Tensor, group: Group) -> Equivarian
     Source: octic, Eq. 7-8; shift, Eq. 3.
 
     Args:
-        module: f, of one tensor to one tensor; it is run in evaluation mode, and left as it was.
-        x: what the module takes.
+        module: f, from one tensor to one tensor; run in evaluation mode, its mode is restored.
+        x: the input of the module.
         group: the elements and their actions.
 
     Returns:
-        of an equivariant f a relative error of about 1e-14 in float64, 1e-6 in float32.
+        the errors; for an equivariant f, the relative error is about 1e-14 in float64 and 1e-6 in
+        float32.
 
     Raises:
         VitrailError: there are no elements, or the shapes of f(g x) and g f(x) differ.
@@ -100,13 +101,13 @@ def equivariance_error(module: nn.Module, x: Tensor, group: Group) -> Equivarian
 
 
 def largest_error(module: nn.Module, group: Group, x: Tensor) -> float:
-    """Return the absolute `equivariance_error` alone."""
+    """Return only the absolute error of `equivariance_error`."""
     return equivariance_error(module, x, group).absolute
 
 
 @contextmanager
 def evaluating(module: nn.Module) -> Iterator[None]:
-    """Put a module into evaluation mode, and each of its parts back into its own mode after."""
+    """Set a module to evaluation mode during the block; then restore the mode of each part."""
     modes = [(part, part.training) for part in module.modules()]
     module.eval()
     try:

@@ -1,14 +1,14 @@
-"""Operations of a forward pass, in the papers' convention and in torch's.
+"""Count the operations of a forward pass, by the papers' convention and by torch's.
 
-Most papers report what fvcore counts: a multiply-add is one operation, and so is an addition or a
-multiplication of two elements; other functions of an element have a conventional price
-(`ELEMENTWISE`, `REDUCTIONS`), and attention is the two products of its matrices, ``2 T^2 C``,
-without its softmax. torch counts two operations for a multiply-add and nothing else.
+Most papers report the count of fvcore: a multiply-add is one operation, and so is an addition or a
+multiplication of two elements. Other functions of an element have a conventional cost
+(`ELEMENTWISE`, `REDUCTIONS`). Attention counts as its two matrix products, ``2 T^2 C``, without its
+softmax. torch counts two operations for each multiply-add and nothing else.
 
-The one idea: on the meta device nothing is computed or stored, so a model of any size is counted
-in seconds, and what has a price as a whole need not run. Those are attention and modules that have
-a method ``operations``: it gets what ``forward`` gets, and returns how many element-wise operations
-that counts as, however it is computed. Their output has the shape of their first argument.
+On the meta device nothing is computed or stored, so a model of any size is counted in seconds.
+Attention, and modules with a method ``operations``, are counted as a whole and not run.
+``operations`` has the arguments of ``forward`` and returns the number of element-wise operations;
+the module's output must have the shape of its first argument.
 """
 
 from __future__ import annotations
@@ -32,30 +32,33 @@ ELEMENTWISE = {
     **dict.fromkeys(["pow", "_softmax"], 5),
     "gelu": 8,
 }
-"""Operations for each element of what a function of aten returns."""
+"""Operations for each element of the output, by function of aten."""
 
 REDUCTIONS = {"sum": 1, "mean": 1, "var": 2, "native_batch_norm": 2}
-"""Operations for each element of what a function of aten is given."""
+"""Operations for each element of the input, by function of aten."""
 
 SOFTMAX = ELEMENTWISE["_softmax"]
 
 
 @dataclass
 class Operations:
-    """What a forward pass takes."""
+    """The operations of a forward pass."""
 
     products: int = 0  # multiply-adds of matrix products, convolutions and attention
     elementwise: int = 0  # operations on elements
-    attention: int = 0  # what `elementwise` leaves out, the scaling of queries and the softmax
+    attention: int = 0  # scaling of queries and softmax, which are not in `elementwise`
 
     @property
     def macs(self) -> int:
-        """Products and operations on elements, as fvcore counts a fused attention."""
+        """`products` + `elementwise`, as fvcore counts a model with fused attention."""
         return self.products + self.elementwise
 
 
 def count(model: nn.Module, *inputs: Tensor) -> Operations:
-    """Count a forward pass; model and inputs are on the meta device, the model is used up."""
+    """Count the operations of a forward pass; model and inputs must be on the meta device.
+
+    The model cannot be used afterwards, as some of its modules' `forward` are replaced.
+    """
     found = Operations()
     for module in model.modules():
         if hasattr(module, "operations"):
@@ -75,7 +78,7 @@ def _whole_module(module: Any, found: Operations, x: Any, *others: Any, **named:
 
 
 class _WholeAttention(TorchFunctionMode):
-    """Prices attention before torch decomposes it into functions that depend on the device."""
+    """Count attention as a whole; torch would decompose it differently on each device."""
 
     def __init__(self, found: Operations) -> None:
         super().__init__()
@@ -102,12 +105,12 @@ def _of_input(price: int, shape: Sequence[int], *_: Any, **__: Any) -> int:
 
 
 def _layer_norm(shape: Sequence[int], _: Any, weight: Any, *__: Any, **___: Any) -> int:
-    """Fvcore's: the mean, the variance, and the affine transform if there is one."""
+    """Return fvcore's count: mean, variance, and the affine transform if there is one."""
     return (4 if weight is None else 5) * math.prod(shape)
 
 
 def _in_aten(name: str) -> list[Any]:
-    """A function of aten, and its version in place."""
+    """Return a function of aten and its in-place version, if they exist."""
     both = (getattr(torch.ops.aten, version, None) for version in (name, f"{name}_"))
     return [function for function in both if function is not None]
 

@@ -1,4 +1,4 @@
-"""By how much logits change when a group moves the images."""
+"""Measure how much logits change when elements of a group transform the images."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from vitrail.measures.outputs import require_finite
 
 
 class Change(NamedTuple):
-    """How the logits of moved images differ from the moved logits of the images."""
+    """The difference between logits f(g x) of transformed images and transformed logits g f(x)."""
 
     equal: float  # percent of moved images whose logits have the same bits
     error: float  # the largest change of a logit
@@ -23,12 +23,12 @@ class Change(NamedTuple):
 
 @torch.inference_mode()
 def change_under(forward: Callable[[Tensor], Tensor], group: Group, x: Tensor) -> Change:
-    """Compare the logits of moved images with the moved logits of the images.
+    """Compare logits f(g x) of transformed images with transformed logits g f(x).
 
     Args:
-        forward: from images ``(B, 3, H, W)`` to logits ``(B, classes)``, or of each pixel
+        forward: f, from images ``(B, 3, H, W)`` to logits ``(B, classes)``, or for each pixel
             ``(B, classes, H, W)``.
-        group: moves images, and logits with them.
+        group: the elements g, and their actions on images and logits.
         x: the images.
 
     Raises:

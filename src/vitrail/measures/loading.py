@@ -1,4 +1,4 @@
-"""Loading images to measure a model on, each as its place in the dataset says."""
+"""Load images for measures, in the order of the dataset, under an evaluation transform."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ def evaluation_view(
     """Return timm's evaluation view: PIL image -> float ``(3, image_size, image_size)``.
 
     It resizes the short side to image_size / crop_pct and crops the centre. timm rounds the resized
-    side down: 256 / 0.8767 is 292 pixels. With the `crop_mode` ``squash`` both sides are resized to
-    that, with ``border`` the long side, and the rest is padded with the mean. Of the resized (and
-    padded) image `margin` more pixels are kept on each axis, half of them a side.
+    side down: 256 / 0.8767 is 292 pixels. With the `crop_mode` ``squash``, both sides are resized
+    to that length; with ``border``, the long side is, and the rest is padded with the mean. The
+    crop is larger by `margin` pixels on each axis, half of them on either side.
 
     Raises:
         VitrailError: `image_size` is below one pixel, or `margin` leaves the resized image.
@@ -66,7 +66,7 @@ def evaluation_view(
 def evenly_spread(total: int, count: int | None) -> list[int]:
     """Return `count` indices spread evenly over ``range(total)``, the first of them 0.
 
-    All of them where `count` is None or larger than `total`.
+    Return all of them if `count` is None or larger than `total`.
     """
     count = total if count is None else min(count, total)
     return [index * total // count for index in range(count)]
@@ -78,9 +78,9 @@ def eval_loader(
     workers: int = 0,
     device: str | torch.device = "cpu",
 ) -> DataLoader[tuple[Tensor, int]]:
-    """Batches of (B, 3, H, W) images and (B,) labels in the dataset's order, the last one short.
+    """Return a loader of images (B, 3, H, W) and labels (B,), in the dataset's order.
 
-    They are on the CPU. For a `device` of CUDA they are in pinned memory, from which
+    The last batch may be smaller. Batches are on the CPU; for CUDA in pinned memory, from which
     ``images.to(device, non_blocking=True)`` copies them while the GPU computes.
     """
     return DataLoader(
@@ -94,17 +94,17 @@ def eval_loader(
 
 
 def prepare_worker(worker: int) -> None:
-    """Let a worker end when its parent says so, and when it cannot hand over a batch.
+    """Make a worker end when its parent asks for it, or when it cannot pass on a batch.
 
     Torch and multiprocessing end a worker by SIGTERM and wait for its end. A training blocks
-    SIGTERM in its workers, since a cluster sends it to all processes. There a thread of the worker
-    waits for a SIGTERM of the parent, and then ends the worker.
+    SIGTERM in its workers, since a cluster sends it to all processes. In that case a thread of the
+    worker waits for a SIGTERM from the parent, and then ends the worker.
 
     A batch is put into shared memory in a thread of the worker. An error there, as when
     the shared memory is full, would only be printed (pytorch/pytorch#5040).
 
     Args:
-        worker: its number, as for every ``worker_init_fn`` of torch.
+        worker: number of the worker, as for every ``worker_init_fn`` of torch.
     """
     Queue._on_queue_feeder_error = staticmethod(_end)  # type: ignore[attr-defined]
     if signal.SIGTERM in signal.pthread_sigmask(signal.SIG_BLOCK, ()):

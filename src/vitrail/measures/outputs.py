@@ -1,4 +1,4 @@
-"""What a model returns, and whether anything can be measured of it.
+"""Run a model for a measure, and check its outputs.
 
 All measures of a model take it in evaluation mode and compute where its parameters are.
 """
@@ -45,11 +45,12 @@ def numbered(
 ) -> Iterator[tuple[Sequence[int], Tensor, Tensor]]:
     """Yield the indices of a batch's images, the images on the model's device, and their labels.
 
-    What is drawn at random for an image follows from a seed and its index, so that neither the
-    batch size nor the choice of images changes it. Without `indices` images count from 0.
+    Random draws for an image depend on a seed and its index, so that neither the batch size nor the
+    choice of other images changes them. Without `indices`, images are counted from 0.
 
     Raises:
-        VitrailError: a batch is none of images and labels, or there are fewer indices than images.
+        VitrailError: a batch is not a pair of images and labels, or there are fewer indices than
+            images.
     """
     device = device_of(model)
     number = iter(count() if indices is None else indices)
@@ -82,7 +83,7 @@ def unlabelled(images: Tensor, batch_size: int = 128) -> Batches:
 
 
 def without_tf32() -> None:
-    """Have CUDA compute float32 in float32: its convolutions round to TF32's 10 bits by default."""
+    """Disable TF32 on CUDA, whose convolutions by default round float32 to 10 bits of mantissa."""
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
 
 
@@ -96,17 +97,17 @@ NO_MEMORY = re.compile(
 
 
 def out_of_memory(error: Exception) -> bool:
-    """Tell whether an error says that memory does not suffice, on any device."""
+    """Return whether an error means that memory does not suffice, on any device."""
     if isinstance(error, MemoryError | torch.OutOfMemoryError):
         return True
     return isinstance(error, RuntimeError) and NO_MEMORY.search(str(error)) is not None
 
 
 def require_finite(outputs: Tensor, what: str) -> Tensor:
-    """Return a model's outputs; `what` names them in the message.
+    """Return a model's outputs if all are finite; `what` names them in the error message.
 
-    A comparison with NaN is false and an arg max over NaN is the same for every image, so a measure
-    would take such a model for a consistent one.
+    A comparison with NaN is false, and an arg max over NaN is the same for every image, so without
+    this check such a model would count as consistent.
 
     Raises:
         VitrailError: an output is NaN or infinite.
@@ -120,7 +121,7 @@ def require_finite(outputs: Tensor, what: str) -> Tensor:
 
 
 def require_classes(classes: int) -> None:
-    """Refuse a model that has not the two classes among which the largest logit predicts one.
+    """Raise VitrailError if a model has fewer than two classes, so that it predicts nothing.
 
     Raises:
         VitrailError: there are fewer than two.

@@ -1,8 +1,8 @@
-"""Vision Transformers whose positions can be permuted, as Position-SHAP asks.
+"""Vision Transformers whose positions can be permuted, as Position-SHAP needs.
 
-The one idea: to a Vision Transformer the patches are a set, and only its position embeddings say
-where each of them is. An additive embedding is a table with a row for each position, so positions
-are permuted by gathering the rows of that table in another order, one for each image. Rotary and
+To a Vision Transformer the patches are a set, and only its position embeddings say where each of
+them is. An additive embedding is a table with a row for each position, so positions are permuted by
+gathering the rows of that table in another order, a different one for each image. Rotary and
 relative positions, and those of NaFlex, act deeper in the model. There the patches are permuted
 instead, after their embedding: with patch n moved to index p[n], token n also has the position of
 token p[n], and the embeddings stay as they are. The model itself is not changed.
@@ -32,7 +32,7 @@ class Permutable(Protocol):
 
     @property
     def positions(self) -> int:
-        """How many positions permute, the class token's included if it has one."""
+        """The number of positions that permute, with that of the class token if it has one."""
 
     def __call__(self, images: Tensor, permutation: Tensor | None = None, /) -> Tensor:
         """Classify ``(B, 3, H, W)`` with positions permuted by ``(B, N)`` int64: ``(B, classes)``.
@@ -44,9 +44,9 @@ class Permutable(Protocol):
 class PermutablePositions(nn.Module):
     """A Vision Transformer as a `Permutable`.
 
-    Class and register tokens permute with the patches where the additive table has rows for them
-    (as the authors of P-SHAP do). A rotary or relative embedding has no place for them; where a
-    model has both kinds, only the patches' positions permute, in both alike. A model without
+    Class and register tokens permute with the patches if the additive table has rows for them (as
+    in the code of P-SHAP's authors). A rotary or relative embedding has no positions for them; if a
+    model has both kinds, only the patches' positions permute, equally in both. A model without
     position embeddings ignores the permutation. The parameters of `model` are shared, and its mode
     is taken over.
 
@@ -86,8 +86,8 @@ class PermutablePositions(nn.Module):
         """Classify; see `Permutable`.
 
         Raises:
-            VitrailError: the images have other places than the embedding, which the model, with
-                ``dynamic_img_size``, would interpolate.
+            VitrailError: the images have another grid of patches than the embedding, which a model
+                with ``dynamic_img_size`` would interpolate.
         """
         if permutation is None:
             return self.model(images)
@@ -165,12 +165,12 @@ def _with_rows(model: nn.Module, table: str, permutation: Tensor, images: Tensor
 
 
 def _has_table_of_planes(model: Any) -> bool:
-    """Say whether a module makes the table, as of octic and flip models, ``(planes, 1, N, c)``."""
+    """Return whether a module makes the table ``(planes, 1, N, c)``, as in octic and flip models."""
     return hasattr(model, "positions") and isinstance(getattr(model, "pos_embed", None), nn.Module)
 
 
 def _gather(x: Tensor, rows: Tensor) -> Tensor:
-    """Gather tokens, a row of ``(B, N)`` for each image.
+    """Reorder the tokens of each image by its row of `rows`.
 
     Args:
         x: ``(..., B or 1, N, C)``, or a map, ``(B, h, w, C)`` or ``(B, C, h, w)``, of N tokens.

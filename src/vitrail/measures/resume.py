@@ -1,4 +1,4 @@
-"""Rows of results in a file, from which a measure of hours that was killed goes on."""
+"""Save rows of results to a file, so that a long measure that was interrupted can resume."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from torch import Tensor
 
 from vitrail.errors import VitrailError
 
-PLACE = 8  # bytes of the place that a row begins with
+PLACE = 8  # bytes of the index with which a row begins
 
 
 class ResumeFile:
     """Rows of several columns, and the file that each batch of them is appended to.
 
-    The file begins with a line of JSON: what the rows are of, and dtypes and shapes of their
-    columns. Each row follows with its place in the order. A row that a killed process left half
-    written is cut off. Without a path nothing is kept.
+    The file begins with a line of JSON: the `identity` of the rows, and dtypes and shapes of their
+    columns. Each row begins with its index. A row that a killed process has not completed is cut
+    off. If `path` is None, nothing is saved.
     """
 
     def __init__(self, path: Path | None, identity: dict[str, Any]):
@@ -32,7 +32,7 @@ class ResumeFile:
         self._count = 0
         if path is not None:
             with self._writable():
-                path.open("ab").close()  # refuse one that cannot be written before any pass
+                path.open("ab").close()  # fails now, not after the first batch
 
     def append(self, *columns: Tensor) -> None:
         """Append a batch of B rows: columns ``(B, ...)``, of the same dtypes and shapes each time.
@@ -52,13 +52,13 @@ class ResumeFile:
         self._count += len(places)
 
     def read(self, batch: int = 1, total: int | None = None) -> list[Tensor]:
-        """Return the columns of the rows that are there, none if there are no rows.
+        """Return the columns of the saved rows, an empty list if there are no rows.
 
-        Unless they are `total` rows, those behind the last whole `batch` are cut off: the rest then
-        is computed in the same batches as without a stop, to the same bits.
+        Unless there are `total` rows, those after the last complete `batch` are deleted: the rest is
+        then computed in the same batches, and to the same bits, as without an interruption.
 
         Raises:
-            VitrailError: the file is of other rows, or damaged.
+            VitrailError: the file has another identity, or is damaged.
         """
         header, columns = self._header()
         if self.path is None or not columns:
@@ -79,13 +79,13 @@ class ResumeFile:
 
     @property
     def damaged(self) -> VitrailError:
-        """What to raise of a file whose content cannot be."""
+        """The error to raise if the file's content is invalid."""
         return VitrailError(
             f"{self.path} is damaged or was not written by this measure: delete it to start again"
         )
 
     def _header(self) -> tuple[bytes, list[tuple[torch.dtype, list[int]]]]:
-        """Return the file's first line and its columns, none of a file that is empty."""
+        """Return the file's first line and the dtypes and shapes of columns; none if it is empty."""
         if self.path is None:
             return b"", []
         with self.path.open("rb") as file:
@@ -123,10 +123,10 @@ class ResumeFile:
 
 
 def as_bytes(column: Tensor) -> Tensor:
-    """``(B, ...)`` as its bytes, ``(B, W)`` uint8 on the CPU."""
+    """Return the bytes of each row of ``(B, ...)``: ``(B, W)`` uint8 on the CPU."""
     return column.cpu().reshape(len(column), -1).contiguous().view(torch.uint8)
 
 
 def _of_bytes(part: Tensor, dtype: torch.dtype, shape: list[int]) -> Tensor:
-    """``(B, W)`` uint8 as ``(B, *shape)``."""
+    """Return rows of bytes ``(B, W)`` uint8 as a column ``(B, *shape)`` of `dtype`."""
     return part.contiguous().view(dtype).view(len(part), *shape)

@@ -1,8 +1,9 @@
-"""By how much the choices of a model are ahead of what rounding can do to them.
+"""The margins by which a model makes its choices, relative to the possible effect of rounding.
 
-A module that chooses has a method ``margin``, of the arguments of its ``forward``, which returns
-the margin of each image ``(B,)``, above 1 where no rounding can change the choice, and whether it
-anchors: whether all that follows sees shifted images as one (`vitrail.shift.certificate`).
+A module that chooses has a method ``margin`` with the arguments of its ``forward``. It returns the
+margin of each image ``(B,)``, which is above 1 if rounding cannot change the choice, and whether
+the module anchors: whether all later modules get the same input for all shifts of an image
+(`vitrail.shift.certificate`).
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from vitrail.errors import VitrailError
 
 
 class MarginSummary(NamedTuple):
-    """Margins of all views that a model was shown, in units of what rounding may change.
+    """Margins over all views on which a model was run, in units of the largest rounding effect.
 
-    All are None for a model that chooses nothing.
+    All are None for a model that makes no choices.
     """
 
     smallest: float | None = None
@@ -33,7 +34,7 @@ class SelectionMargins:
 
     def __init__(self) -> None:
         self.calls: list[Tensor] = []  # (B,) of each call of the model
-        self.chosen, self.anchored = False, True  # nothing counts outside of a call
+        self.chosen, self.anchored = False, True  # outside of a call nothing is recorded
 
     def clear(self) -> None:
         """Forget what was recorded."""
@@ -45,14 +46,14 @@ class SelectionMargins:
         self.chosen, self.anchored = False, False
 
     def note(self, module: Any, inputs: tuple[Any, ...], _: object) -> None:
-        """Record the margin of a choice; behind an anchor none can differ."""
+        """Record the margin of a choice, unless it comes after an anchor, where it cannot differ."""
         if not self.anchored:
             margin, self.anchored = module.margin(*inputs)
             self.calls[-1] = torch.minimum(self.calls[-1], margin.to(self.calls[-1].dtype))
             self.chosen = True
 
     def end(self, *_: object) -> None:
-        """End a call: choices that no anchor follows leave later ones open."""
+        """End a call; if choices were made without an anchor, the margin is 0."""
         if self.chosen and not self.anchored:
             self.calls[-1] = torch.zeros_like(self.calls[-1])
         self.anchored = True
@@ -60,7 +61,7 @@ class SelectionMargins:
     def smallest(self) -> Tensor:
         """Return the smallest margin of each image since the last `clear`, ``(B,)``.
 
-        It is infinite for a model that chooses nothing.
+        It is infinite for a model that makes no choices.
 
         Raises:
             VitrailError: the model has not run.
@@ -70,7 +71,7 @@ class SelectionMargins:
         return torch.stack(self.calls).amin(dim=0)
 
     def summary(self) -> MarginSummary:
-        """Summarise the margins of all images of all calls, each a view."""
+        """Summarise the margins of all images of all calls; each of them is a view."""
         margin = torch.cat(self.calls).cpu()
         if margin.isinf().all():
             return MarginSummary()
@@ -83,11 +84,12 @@ class SelectionMargins:
 
 @contextmanager
 def selection_margins(model: nn.Module) -> Iterator[SelectionMargins]:
-    """Record by how much the choices in `model` are decided; eager models only.
+    """Record the margins of the choices in `model`, which must not be compiled.
 
-    An image whose margin is above 1 is certified: every circular shift of it is given the same
-    grids, up to the anchor, behind which tokens are in the same order. Near 0 two grids tie, as
-    those of a periodic image do; at 0 the model has no anchor, and nothing is certain::
+    An image whose margin is above 1 is certified: for every circular shift of it the model chooses
+    the same grids, up to the anchor, after which tokens are in the same order. A margin near 0
+    means that two grids tie, as for a periodic image; 0 means that the model has no anchor, and
+    nothing is certified::
 
         with selection_margins(model) as margins:
             model(images)

@@ -1,6 +1,6 @@
-"""Shifts, crops and erased squares of a batch, each image by its own draw.
+"""Shift, crop or erase squares of the images in a batch, each image by its own draw.
 
-A draw follows from the seed and the image's index alone, whichever images are in a batch.
+A draw depends on the seed and the image's index only, not on the other images of the batch.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from vitrail.seeding import derive
 
 def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
     """Shift ``(B, C, H, W)`` by integer offsets ``(B, 2)``: out[i] = x[(i + o) mod M]."""
-    # One roll an image: gathering by index takes five times as long.
+    # One roll for each image: gathering by index takes five times as long.
     return torch.stack(
         [
             image.roll((-rows, -columns), (-2, -1))
@@ -27,7 +27,7 @@ def circular_shift(images: Tensor, offsets: Tensor) -> Tensor:
 def zero_padded_shift(images: Tensor, offsets: Tensor, black: Tensor) -> Tensor:
     """Shift ``(B, C, H, W)`` by offsets ``(B, 2)``: out[i] = x[i + o], black outside the image.
 
-    `black`, of shape ``(C,)``, is what a pixel of zero becomes by normalisation.
+    `black`, of shape ``(C,)``, is the value of a black pixel after normalisation.
     """
     inside = _within(images, offsets, images.shape[2:])
     return torch.where(inside, circular_shift(images, offsets), black.to(images)[:, None, None])
@@ -57,7 +57,7 @@ def integers(uniform: Tensor, largest: int | Tensor) -> Tensor:
 
 
 def _within(images: Tensor, offsets: Tensor, sizes: Sequence[int | Tensor]) -> Tensor:
-    """Where both i + o of a row and of a column are in 0 ... size - 1, ``(B, 1, H, W)``."""
+    """Return where index + offset is in 0 ... size - 1 for row and column: ``(B, 1, H, W)``."""
     along = zip(images.shape[2:], offsets.to(images.device)[:, :, None].unbind(1), strict=True)
     sources = [torch.arange(side, device=images.device) + offset for side, offset in along]
     rows, columns = ((i >= 0) & (i < size) for i, size in zip(sources, sizes, strict=True))

@@ -1,8 +1,8 @@
-"""A row of the cross table: one trained model, put to the tests of all four papers.
+"""A row of the cross table: one trained model in the tests of all four papers.
 
-`vitrail audit` measures with the same functions of the library. The one idea: a test that is not
-defined for a model is refused by the measure itself, in a sentence. `invariances` keeps the
-sentence beside the empty value.
+`vitrail audit` measures with the same functions of the library. If a test is not defined for a
+model, its measure raises an error with the reason. `invariances` returns the reason and None
+instead of the value.
 """
 
 from __future__ import annotations
@@ -34,10 +34,11 @@ MIRROR = "m"
 
 
 def _passes(given: Mapping[str, Any]) -> float:
-    """Three passes each for circular, standard and fractional shifts, nine for views, P-SHAP's.
+    """Return an upper bound of the forward passes of an image, at the recipe's size.
 
-    Plus two for each larger size of image, and two of one image of noise, in proportion to its
-    pixels. This is an upper bound, as some models refuse larger images.
+    Three each for circular, standard and fractional shifts, one plus eight for views, and those of
+    P-SHAP. For each larger size, two passes and two of one image of noise, in proportion to the
+    number of pixels. It is a bound, as some models refuse larger images.
     """
     own = 3 + 3 + 3 + 1 + len(ELEMENTS) + 1 + default_permutations(given["images"])
     larger = sum(2 * factor**2 for factor in given["factors"])
@@ -52,19 +53,20 @@ def invariances(
     fraction: float = 0.25,
     factors: Sequence[float] = (1.5, 2.0),
 ) -> Values:
-    """Put a trained classifier to the tests of all four papers: a row of the cross table.
+    """Measure a trained classifier by the tests of all four papers: a row of the cross table.
 
     Source: shift, Eq. 25; octic, Sec. 4.1; position, Sec. 3; variance, Sec. "Rescaling
     Positional Embedding". `images` are spread evenly over the validation split; None is all.
 
     Returns:
-        in percent of images ``top1``; ``circular`` (C-Cons), ``standard`` (S-Cons of crops) and
-        ``fractional``, by `fraction` of a pixel as a camera sees it, whose predictions agree;
-        ``turns``, ``mirror`` and ``views``, whose prediction all three quarter turns keep, the
-        mirror, and all eight views; ``size/<factor>`` and ``size/<factor>/rescaled``, top-1 at
-        `factors` of the side, by the usual resize of the positions and divided by sqrt(k). Then
-        ``p_shap``, ``p_shap/low`` and ``p_shap/high`` (95 %), and ``images``. What is not defined
-        for the model is None, with the sentence that refuses it as ``<key> refused``.
+        in percent of images: ``top1``; ``circular`` (C-Cons), ``standard`` (S-Cons of crops) and
+        ``fractional`` (camera shift by `fraction` of a pixel), the share of equal predictions;
+        ``turns``, ``mirror`` and ``views``, the share whose prediction stays under all three
+        turns by multiples of 90 degrees, under mirroring, and under all eight views;
+        ``size/<factor>`` and ``size/<factor>/rescaled``, top-1 on images enlarged by `factors`,
+        with positions resized as usual, and also divided by sqrt(k). Then ``p_shap``,
+        ``p_shap/low`` and ``p_shap/high`` (95 %), and ``images``. A value that is not defined for
+        the model is None, and ``<key> refused`` is the reason.
     """
     judged_on: dict[str, Any] = {"batch_size": batch_size, "images": images}
     views = eight_views(trained.model, validation(trained, **judged_on).batches)
@@ -92,9 +94,9 @@ def invariances(
 
 
 def _crops_consistency(trained: Trained, judged_on: Mapping[str, Any]) -> float:
-    """S-Cons of crops, of an image that is resized to at least 8/7 of a crop's side.
+    """Return S-Cons of crops, in an image that is resized to at least 8/7 of a crop's side.
 
-    Many models' own crop is too tight to be shifted.
+    In many models' own evaluation the resized image is too small to shift a crop in it.
     """
     data = trained.recipe.data
     mean, std = normalization(trained.info, data.normalization)
@@ -144,7 +146,7 @@ def _larger(
 
 
 def _or_refused(keys: Sequence[str], measure: Callable[[], dict[str, Any]]) -> dict[str, Any]:
-    """The values of a measure; or None for each of its keys, and why it does not apply."""
+    """Return a measure's values; if it raises VitrailError, None and the reason for each key."""
     try:
         return measure()
     except VitrailError as error:

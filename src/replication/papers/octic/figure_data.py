@@ -1,4 +1,4 @@
-"""The paper's Figures 2, 3, 5 and 6, measured on real layers, models and a real photograph."""
+"""Measure the paper's Figures 2, 3, 5 and 6 on real layers, models and a real photograph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitrail.octic.embeddings import OcticPatchEmbed
 from vitrail.octic.group import ELEMENTS, INVERSE_FOURIER, act, isotypic, on_planes, transform
 from vitrail.octic.layers import OcticBlock, OcticLinear
 
-# E row by row: its two rows share a matrix, which then stands twice on the diagonal.
+# The planes of E ordered by rows: both rows share a matrix, which is then twice on the diagonal.
 BY_ROWS = torch.eye(8, dtype=torch.float64)[[0, 1, 2, 3, 4, 6, 5, 7]]
 BASES = {"regular": INVERSE_FOURIER, "isotypic": BY_ROWS}
 # The parts of a block, in the order in which features pass through them (Fig. 3).
@@ -34,7 +34,7 @@ STAGES = {
 }
 # The six banks of filters (Fig. 6), by the plane that shows each: E's rows 1 are row 0, turned.
 BANKS = {"A1": 0, "A2": 1, "B1": 2, "B2": 3, "E copy 1": 4, "E copy 2": 6}
-NOTHING = 1e-12  # of the largest entry: what rounding leaves of a zero in float64
+NOTHING = 1e-12  # relative to the largest entry; smaller numbers are zeros with rounding errors
 
 
 def intertwiner(context: Context, channels: int = 32) -> Values:
@@ -70,7 +70,7 @@ def intertwiner(context: Context, channels: int = 32) -> Values:
 def matrix_of(layer: OcticLinear, basis: Tensor) -> Tensor:
     """Return the matrix ``(C', C)`` of a layer without a bias, both axes plane-major.
 
-    The orthogonal `basis` ``(8, 8)`` leads from (x0..x7) to the planes of the matrix.
+    The orthogonal `basis` ``(8, 8)`` maps the layer's planes (x0..x7) to those of the matrix.
     """
     units = torch.eye(layer.in_features, dtype=basis.dtype).view(layer.in_features, 8, -1)
     answers = layer(on_planes(basis.T, units.transpose(0, 1))[:, None])[:, 0]
@@ -78,13 +78,13 @@ def matrix_of(layer: OcticLinear, basis: Tensor) -> Tensor:
 
 
 def distinct(numbers: Tensor) -> int:
-    """Count the different numbers of ``(n)``, those alike that differ by rounding alone."""
+    """Count the different values in ``(n,)``; values that differ by rounding count as equal."""
     gaps = numbers.sort().values.diff()
     return 1 + int((gaps > NOTHING * numbers.abs().max()).sum())
 
 
 def _commutator(matrix: Tensor, basis: Tensor) -> float:
-    """The largest entry of W rho(g) - rho(g) W over the group, relative to W's."""
+    """Return the largest entry of W rho(g) - rho(g) W over the group, relative to W's largest."""
     channels = torch.eye(len(matrix) // 8, dtype=matrix.dtype)
     actions = [torch.kron(basis @ isotypic(g) @ basis.T, channels) for g in ELEMENTS]
     largest = max((matrix @ action - action @ matrix).abs().max().item() for action in actions)
@@ -137,7 +137,7 @@ def block_planes(
 
 
 def _block(block: OcticBlock, shapes: Mapping[Any, list[int]]) -> dict[str, Any]:
-    """The stages of an octic block, against those of the standard block of its shape."""
+    """Return the values of an octic block's stages, compared with a standard block of its shape."""
     values: dict[str, Any] = {}
     dim, hidden = block.mlp.fc1.in_features, block.mlp.fc1.out_features
     with torch.device("meta"):
@@ -231,7 +231,7 @@ def learned_filters(trained: Trained[TimmTraining], components: int = 16) -> Val
 
 
 def _high(filters: Tensor) -> float:
-    """Percent of the energy of ``(..., p, p)`` above a quarter of a cycle per pixel."""
+    """Return the percentage of energy of ``(..., p, p)`` above a quarter of a cycle per pixel."""
     energy = torch.fft.fft2(filters).abs().square()
     high = torch.fft.fftfreq(filters.shape[-1], device=filters.device).abs() > 0.25
     chosen = high[:, None] | high

@@ -23,7 +23,7 @@ Point = tuple[float, float]
 
 # A family has one colour and marker in all figures; Figure 4b has H8 and I8, in this order.
 FAMILIES = {"ViT": 6, "H2": 3, "I8": 1, "H8": 0, "D2": 4, "D8": 2}
-LIMIT = 64 / 12  # multiplications of a dense linear layer against those of an octic one
+LIMIT = 64 / 12  # multiplications of a dense linear layer divided by those of an octic one
 DIGITS = (1, 1.5, 2, 3, 5, 7)  # of the numbers that label a decade
 DIVERGING = mpl.colormaps["RdBu_r"]  # zero is white; blue and red are safe for all readers
 PLANES = ("$A_1$", "$A_2$", "$B_1$", "$B_2$", "$E$", "$E$", "$E$", "$E$")
@@ -49,8 +49,8 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw accuracy against multiply-adds and throughput, as printed and as measured (Figure 1).
 
     Rows are "<family>, <size>", such as "D8, ViT-L/16"; columns are "Top-1 Acc.", "GMACs" and
-    "Throughput (im/s)". At a smaller scale one model stands for both sizes: it is one point, and
-    has no throughput here, as that in the table is of the sizes themselves.
+    "Throughput (im/s)". At a smaller scale one model represents both sizes: it is one point, and is
+    not drawn against throughput, which the table has for the two original sizes.
     """
     accuracy, products, speed = "Top-1 Acc.", "GMACs", "Throughput (im/s)"
     judged = cells[cells["column"] == accuracy].set_index("row")
@@ -273,7 +273,7 @@ def _label_places(axes: Axes, places: Sequence[float]) -> None:
 
 
 def _note(axes: Axes, text: str, place: Point, system: Any, **aligned: Any) -> None:
-    """Write beside a line, three points off."""
+    """Write a text next to a line, at a distance of three points."""
     offset = (-3 if aligned.get("ha") == "right" else 3, -3 if aligned.get("va") == "top" else 3)
     axes.annotate(text, place, offset, system, "offset points", fontsize=7, **aligned)
 
@@ -356,7 +356,7 @@ def _cayley_diagram(axes: Axes, pictures: Mapping[str, np.ndarray]) -> Point:
 
 
 def _place(axes: Axes, picture: np.ndarray, centre: Point) -> None:
-    """Show a picture one unit wide."""
+    """Show a picture one unit wide, centred at `centre`."""
     (x, y), half = centre, len(picture) / picture.shape[1] / 2
     style.picture(axes, picture, extent=(x - 0.5, x + 0.5, y + half, y - half))
 
@@ -376,7 +376,10 @@ def _patches(pixels: np.ndarray, size: int) -> np.ndarray:
 
 
 def _scale_of_irrep(planes: np.ndarray) -> np.ndarray:
-    """The scale of each plane ``(8, 1, 1)``, which few values exceed; E's rows share theirs."""
+    """Return the 98 % quantile of each plane's absolute values, ``(8, 1, 1)``.
+
+    The two rows of a copy of E share the larger one.
+    """
     scale = np.quantile(np.abs(planes), 0.98, axis=(1, 2))
     scale[4:] = scale[4:].reshape(2, 2).max(axis=1).repeat(2)
     return scale[:, None, None]

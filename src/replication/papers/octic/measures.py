@@ -1,6 +1,6 @@
-"""The savings of octic layers, counted and timed, and the invariance of models.
+"""Count and time the savings of octic layers; measure the invariance of models.
 
-A saving is a property of a layer's shape, so it is counted on real blocks without weights.
+The saving depends on a layer's shape only, so it is counted on blocks without weights.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from vitrail.octic.group import ELEMENTS, from_channels, transform
 from vitrail.octic.layers import OcticBlock
 
 PATCHES, CLS = 196, 1
-LAYER_SCALE = 1e-4  # DeiT III's; its value has no influence on time or operations
+LAYER_SCALE = 1e-4  # DeiT III's; time and operations do not depend on it
 
 
 def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> Values:
     """Compare the operations of a dense and an octic block (Table 1, Fig. 4a; octic, Sec. 3.4).
 
     Args:
-        context: of no influence.
-        shapes: ``dim``, ``mlp_dim``, ``heads`` and maybe ``tokens`` (197 if not given, an image of
-            224 in patches of 16) by label.
+        context: not used.
+        shapes: for each label ``dim``, ``mlp_dim``, ``heads`` and optionally ``tokens`` (by default
+            197, for an image of 224 pixels in patches of 16).
 
     Returns:
-        ``"<label>/ratio"``, dense over octic, and ``"<label>/truncated"`` to two decimals, as the
-        paper prints it.
+        ``"<label>/ratio"``, dense over octic, and ``"<label>/truncated"``, the ratio cut off after
+        two decimals, as the paper prints it.
 
     Raises:
         VitrailError: a shape lacks a field or has an unknown one, or the planes and heads cannot
@@ -62,7 +62,7 @@ def block_ratios(context: Context, shapes: Mapping[str, Mapping[str, int]]) -> V
 def block_operations(
     dim: int, mlp_dim: int, heads: int, tokens: int = PATCHES + CLS
 ) -> tuple[int, int]:
-    """Count a dense block with layer scale and an octic one of the same shape, as the paper does.
+    """Count the operations of a dense and an octic block with layer scale, as the paper does.
 
     Raises:
         VitrailError: the planes and heads cannot share the channels.
@@ -82,7 +82,7 @@ def invariance(
     images: int = 2,
     dtype: Dtype = "float64",
 ) -> Values:
-    """Turn and mirror photographs before untrained models (octic, Sec. 3.2).
+    """Compare logits of untrained models on photographs turned and mirrored (octic, Sec. 3.2).
 
     Each of `images` crops is moved by all elements but the identity. Arguments, values and errors
     are those of `replication.measures.untrained_invariance.logits_under`; "relative" is about 1e-15
@@ -105,14 +105,14 @@ def module_runtime(
     """Time activation and MLP, dense and octic, in turns (octic, App. A.2, Table 4).
 
     Args:
-        context: where to measure; its seed makes weights and inputs.
+        context: device and seed; the seed decides weights and inputs.
         dims: widths d; an MLP goes from d to 4d and back, an activation works on 4d channels.
         batch_size: images in a pass.
         passes: timed passes of each module.
         warmup: passes of each before these.
         tokens: of an image; the paper does not say how many.
         precision: of the forward pass.
-        compile: let torch.compile at the modules.
+        compile: use torch.compile.
 
     Returns:
         ``"<GELU|octic GELU|MLP|octic MLP>/<d>"``, means in microseconds, and ``"overhead/<d>"``,
@@ -159,12 +159,13 @@ def arithmetic_intensity(
 ) -> Values:
     """Compute the operations per byte of linear layers (octic, App. B), two for a multiply-add.
 
-    For B `tokens` a layer from D to F = e D channels (e is `expansion`) reads its weights and B D
-    numbers of so many `bytes` and writes B F; an octic one has 3/16 of the multiply-adds and an
-    eighth of the weights.
+    For B `tokens`, a layer from D to F = e D channels (e is `expansion`) reads its weights and B D
+    numbers and writes B F numbers, of `bytes` bytes each; an octic layer has 3/16 of the
+    multiply-adds and an eighth of the weights.
 
     Returns:
-        ``"<dense|octic>/<D>"``, and ``crossing``, the D above which the octic layer has more.
+        ``"<dense|octic>/<D>"``, operations per byte, and ``crossing``, the D above which the octic
+        layer has more of them.
     """
     values: dict[str, float] = {}
     for dim in dims:
@@ -179,7 +180,7 @@ def arithmetic_intensity(
 
 @passes(0)
 def compute(trained: Trained) -> Values:
-    """Say what the training of a run took, interrupted attempts included (Table 10).
+    """Return the cost of a run's training, with interrupted attempts (Table 10).
 
     Source: octic, App. E.5.
 

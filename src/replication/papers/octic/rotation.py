@@ -20,8 +20,8 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
 
     Source: octic, Sec. 4.1.
 
-    The turn depends on the image's index alone. Of the validation split `images` are judged, spread
-    evenly; None is all.
+    The turn depends on the seed and the image's index only. `images` is their number, spread evenly
+    over the validation split; None is all.
 
     Returns:
         ``top1``, ``top5``, ``rotated/top1``, ``rotated/top5`` in percent, ``change`` of top-1 in
@@ -52,13 +52,13 @@ def rotated_accuracy(trained: Trained, batch_size: int = 128, images: int | None
 
 @passes(2 * len(ELEMENTS) * len(WAYS))
 def accuracy_of_views(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Measure a trained classifier that sees eight views of each image as `rotated_accuracy` does.
+    """Measure `rotated_accuracy` of a classifier that averages over eight views of each image.
 
     Arguments are those of `rotated_accuracy`.
 
     Returns:
-        of each of `vitrail.octic.group_averaging.WAYS` what `rotated_accuracy` and
-        `flops_of_trained` return, as ``"<mean|surest>/<key>"``.
+        for each of `vitrail.octic.group_averaging.WAYS` the values of `rotated_accuracy` and
+        `flops_of_trained`, as ``"<mean|surest>/<key>"``.
     """
     values: dict[str, Any] = {}
     for name, combine in WAYS.items():

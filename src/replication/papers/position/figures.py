@@ -1,8 +1,8 @@
-"""Figures 1 to 9. Most are one drawing: each model's P-SHAP against what it gains over another.
+"""Figures 1 to 9. Most show the P-SHAP of models against their gain in accuracy over another model.
 
-In all of them colour is the dataset and the marker is the model; datasets that share their runs, as
-stand-ins do, are drawn as one. Rows of the cells are "<dataset>, <model>", such as
-"SVHN, Auto-APE", with a model of `MODELS`.
+In these, the colour is the dataset and the marker is the model. Datasets that share all their runs,
+because the same stand-in replaces them, are drawn as one. Rows of the cells are
+"<dataset>, <model>", such as "SVHN, Auto-APE", with a model of `MODELS`.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from vitrail.errors import VitrailError, did_you_mean
 from vitrail.position.embeddings.auto import GAMMA_0
 from vitrail.style import Measurements
 
-# The marker of a model, the same in all figures, and whether it is filled: with Auto-PE it is not.
+# The marker of each model, the same in all figures, and whether it is filled.
 MODELS = {
     "APE": ("o", True),
     "no PE": ("X", True),
@@ -50,7 +50,7 @@ MODELS = {
     "scratch": ("o", True),
     "pre-trained": ("D", True),
 }
-# Beside the models of the paper.
+# Models that are not in the paper.
 OURS = ("SIN fine-tuned", "RPE as published", "crop by patches")
 PLAIN = {"Auto-APE": "APE", "Auto-RoPE": "RoPE", "Auto-RoPE shared": "RoPE"}
 CHECKPOINT = "checkpoint"
@@ -59,14 +59,14 @@ GAIN = "accuracy gain over {} (points)"
 LINE = "#707070"
 KINDS = ("dependent", "independent")
 LETTER, HANDLE, LINE_HEIGHT = 0.055, 0.45, 0.14  # inches, in a legend
-CROWDED = (0.08, 0.12)  # of the axes' width and height: points that cover each other
+CROWDED = (0.08, 0.12)  # points within these fractions of width and height cover each other
 INSET = (0.3, 0.28)
-AROUND = ((0.1, 0.09), (0.03, 0.12))  # left and below, right and above: its labels and its title
-CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # the first of equals is taken
+AROUND = ((0.1, 0.09), (0.03, 0.12))  # space for its labels (left, below), title (right, above)
+CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # of equal ones, the first
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw samples of the datasets, one in each row (Figure 1); rows are in the datasets' order."""
+    """Draw samples of each dataset in a row (Figure 1); rows are in the order of the datasets."""
     values = style.first_seed(measurements[0])
     datasets = [str(row) for row in cells["row"].unique()]
     columns = len(values["0/pixels"])
@@ -95,7 +95,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
         _, corners, *samples = axes[:, label]
         columns = slice(label, label + 4 if label in DEPENDENT else label + 1)
         if label not in DEPENDENT or label % 4 == 0:
-            # Four classes share the content of a class that depends on position.
+            # Four classes, one for each corner, share the content of one original class.
             content = fig.add_subplot(axes[0, 0].get_gridspec()[0, columns])
             content.set_title(f"{int(values[f'{label}/original'])}", fontsize=7, pad=2)
             style.picture(content, np.asarray(values[f"{label}/content"], dtype=np.uint8))
@@ -121,8 +121,8 @@ def _write(ax: Axes, x: float, y: float, text: str, **look: Any) -> None:
 def gains(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw P-SHAP against the gain over APE; columns are "P-SHAP" and "Accuracy".
 
-    Figure 3a shows what removing the embedding costs, 3b augmentation and a CLS token, 4a the
-    baselines and 4b the advanced embeddings.
+    Figure 3a shows models without position embedding, 3b position augmentation and a CLS token, 4a
+    the baselines and 4b the advanced embeddings.
     """
     return _gains(cells)
 
@@ -131,7 +131,7 @@ fig3a = fig3b = fig4a = fig4b = gains
 
 
 def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw how P-SHAP is distributed in a Position dataset, by outcome and kind (Figure 5).
+    """Draw the distribution of P-SHAP in a Position dataset, by outcome and kind (Figure 5).
 
     The seeds of the first measurement are pooled.
     """
@@ -164,12 +164,12 @@ def fig5(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig6(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw Figure 4b again, large (Figure 6; position, App. F)."""
+    """Draw Figure 4b at a larger size (Figure 6; position, App. F)."""
     return _gains(cells, width="text", aspect=0.5)
 
 
 def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what pre-trained weights change, and the checkpoint's own P-SHAP (Figure 7).
+    """Draw the effect of pre-trained weights, and the P-SHAP of the checkpoint (Figure 7).
 
     Source: position, App. H.
 
@@ -181,14 +181,14 @@ def fig7(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     ax = fig.axes[0]
     for x in cells[own & (cells["column"] == "P-SHAP")]["measured"].dropna():
         ax.axvline(x, color="black", linestyle="-.", linewidth=0.9)
-        # Above the axes, where no point is.
+        # Above the axes, where there are no points.
         place: Any = {"xycoords": ax.get_xaxis_transform(), "textcoords": "offset points"}
         ax.annotate(CHECKPOINT, (x, 1), (0, 2), ha="center", fontsize=7, **place)
     return fig
 
 
 def fig8(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Draw what Auto-PE changes (Figure 8)."""
+    """Draw the effect of Auto-PE on P-SHAP and accuracy (Figure 8)."""
     return _gains(cells, fit=False, links=PLAIN)
 
 
@@ -217,7 +217,10 @@ def _gains(
     links: Mapping[str, str] | None = None,
     **shape: Any,
 ) -> Figure:
-    """Draw accuracy, as a gain over the model `reference` of the same dataset."""
+    """Draw P-SHAP against the gain in accuracy over the model `reference` on the same dataset.
+
+    With `fit`, draw the least-squares lines; `links` is as in `_scatter`.
+    """
     points = _points(cells, "Accuracy")
     base = points[points["model"] == reference].set_index("dataset")["y"]
     for point in points[~points["dataset"].isin(base.index)].itertuples():
@@ -235,9 +238,10 @@ def _gains(
 
 
 def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
-    """A model on a dataset for each row: "P-SHAP" is x, the column `height` y, errors their std.
+    """Return a row for each dataset and model: x, y and their standard deviations over seeds.
 
-    Datasets that share their runs, and so all points, are merged into one named "A = B".
+    x is the column "P-SHAP", y the column `height`. Datasets that share their runs, and so all
+    points, are merged into one with the name "A = B".
 
     Raises:
         VitrailError: a row has no dataset or no model of `MODELS`, or lacks one of the columns.
@@ -261,7 +265,7 @@ def _points(cells: pd.DataFrame, height: str) -> pd.DataFrame:
 
 
 def _merged(table: pd.DataFrame) -> pd.DataFrame:
-    """Name datasets that share their runs, and so all points, as one, "A = B"."""
+    """Give datasets that share all their points one name, "A = B"."""
     sharing = defaultdict(list)
     for name, own in table.groupby("dataset", sort=False):
         sharing[own.drop(columns="dataset").to_csv(index=False)].append(str(name))  # NaN equals NaN
@@ -315,7 +319,7 @@ def _draw(
 
 
 def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) -> None:
-    """Show the first dataset whose points all but coincide once more, in the emptiest corner."""
+    """Enlarge the first dataset whose points nearly coincide, in the corner with fewest points."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
     extent = np.ptp(limits, axis=1)
@@ -332,9 +336,9 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
             _draw(inset, own, _colours(points), links)
             inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
             inset.margins(0.15)
-            low, high = inset.get_ylim()  # equal accuracies are equal: no axis of their rounding
+            low, high = inset.get_ylim()  # at least 1.4 points high, so that noise is not enlarged
             inset.set_ylim(min(low, (low + high - 1.4) / 2), max(high, (low + high + 1.4) / 2))
-            name = str(dataset).partition(" (")[0]  # the legend says what stands in for it
+            name = str(dataset).partition(" (")[0]  # the legend names the stand-in
             title = inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
             title.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
             inset.tick_params(labelsize=6, pad=1)
@@ -350,7 +354,7 @@ def _marker(model: str, colour: str) -> dict[str, Any]:
 
 
 def _colours(points: pd.DataFrame) -> dict[str, str]:
-    """The colour of each dataset, in the order of the rows."""
+    """Return the colour of each dataset; colours follow the order of the rows."""
     return {name: style.colour(index) for index, name in enumerate(points["dataset"].unique())}
 
 
@@ -364,8 +368,8 @@ def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
         own = drawn.loc[drawn["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
         if len(x) > 1 and np.ptp(x) > 0:
-            # seaborn's regplot solves by LAPACK, whose last bits differ between processes, and with
-            # them the pixels. No band: a bootstrap of five points would cover half of the figure.
+            # Not seaborn's regplot: it solves by LAPACK, whose last bits, and so the pixels, differ
+            # between processes. No band: for five points it would cover half of the figure.
             slope, intercept = statistics.linear_regression(x, y)
             ends = np.array([x.min(), x.max()])
             axes.plot(ends, slope * ends + intercept, "--", color=colour, linewidth=0.9)

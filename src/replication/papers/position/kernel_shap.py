@@ -1,10 +1,10 @@
-"""P-SHAP by Kernel SHAP itself: of two features, of parts of both, and of mean backgrounds.
+"""P-SHAP by Kernel SHAP: with two features, with parts of both, and with mean backgrounds.
 
 The paper's text describes P-SHAP as Kernel SHAP of single elements of image and embedding, whose
 SHAP values are summed (position, Sec. 3), and a background as the mean of a feature (position,
 App. A). The published code has two features and averages logits over the background, and so does
-P-SHAP here. The one idea: all of these are `kernel_shap` with another response to coalitions, so
-they can be compared on one batch.
+P-SHAP here. All these variants are `kernel_shap` with different responses to coalitions, so they
+can be compared on one batch.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ from vitrail.measures.position_shap.sweep import collate
 from vitrail.position.vit import PositionViT
 
 Response = Callable[[Tensor], Tensor]
-"""The logits ``(C,)`` of coalitions ``(C, M)``: first parts of the image, then of the positions."""
+"""Returns the logits ``(C,)`` of coalitions ``(C, M)``; the first M / 2 features are parts of the
+image, the others parts of the positions."""
 
 
 def _passes(given: Mapping[str, Any]) -> float:
@@ -39,24 +40,25 @@ def _passes(given: Mapping[str, Any]) -> float:
 def kernel_shap_of_parts(
     trained: Trained, images: int = 32, parts: int = 2, batch_size: int = 512
 ) -> Values:
-    """Compare the ways to define P-SHAP on one batch, whose halves are each other's background.
+    """Compare the definitions of P-SHAP on one batch; each half is the background of the other.
 
     Source: position, Sec. 3, App. A. `images` are spread evenly over the validation split. Images
     and positions are cut into `parts` x `parts` blocks of whole patches.
 
     Returns:
-        ``closed/p_shap``, P-SHAP by the closed form of two features (by half batches), the mean
-        over correctly classified images (None if there is none). For four ways by regression
-        ``<way>/p_shap``; ``<way>/difference``, the mean absolute difference of P-SHAP of these
-        images from the closed form; and ``<way>/phi``, the largest difference of a SHAP value of
-        any image, in logits (the last two None of ``closed``). The ways are ``two``, of the same
-        two features; ``parts``, of all blocks, whose SHAP values are summed for image and
-        positions; and ``mean`` and ``mean_parts``, the same with means for backgrounds
-        (`responses_to_means`).
+        ``closed/p_shap``, P-SHAP by the closed form for two features (by half batches), the mean
+        over correctly classified images (None if there is none). For four ways by regression:
+        ``<way>/p_shap``; ``<way>/difference``, the mean absolute difference from the closed form,
+        over the P-SHAP of these images; and ``<way>/phi``, the largest difference from it in a SHAP
+        value of any image, in logits. The last two are None for ``closed``. The ways are ``two``,
+        the same two features; ``parts``, all blocks as features, whose SHAP values are summed for
+        the image and for the positions; ``mean`` and ``mean_parts``, these two with means as
+        backgrounds (`responses_to_means`).
 
     Raises:
-        VitrailError: the model is no PositionViT with the embedding 'ape' and without a CLS token,
-            its grid has fewer rows or columns than `parts`, or as `position_shap_half_batches`.
+        VitrailError: the model is not a PositionViT with the embedding 'ape' and without a CLS
+            token, its grid has fewer rows or columns than `parts`, or as
+            `position_shap_half_batches`.
     """
     model = trained.model
     if not isinstance(model, PositionViT) or model.embedding != "ape" or model.num_prefix_tokens:
@@ -107,7 +109,7 @@ def kernel_shap_of_parts(
 
 
 def blocks_of(grid: tuple[int, int], parts: int) -> Tensor:
-    """Return the block ``(N,)`` of each patch where a grid is cut into `parts` x `parts` blocks.
+    """Return the index of each patch's block, ``(N,)``, for `parts` x `parts` blocks of the grid.
 
     Raises:
         VitrailError: a side of the grid has fewer patches than parts.
@@ -133,10 +135,12 @@ def responses(
 ) -> Response:
     """Return the response to coalitions of blocks: the logit, averaged over the background.
 
-    A block of the image that is removed has the pixels of X_b, one of the positions those of P_b.
+    A removed block of the image has the pixels of X_b, a removed block of the positions the rows of
+    P_b.
 
     Args:
-        model: in evaluation mode on `device`; it takes rows that repeat, as an additive embedding.
+        model: in evaluation mode on `device`; its `permutation` may repeat rows, as with an
+            additive embedding.
         image: ``(3, H, W)``.
         label: the class whose logit is explained.
         others: X_b, ``(m, 3, H, W)``.
@@ -171,11 +175,11 @@ def responses_to_means(
     blocks: Tensor,
     device: str = "cpu",
 ) -> Response:
-    """Return the response to coalitions of blocks: the logit, with means in place of the removed.
+    """Return the response to coalitions of blocks: the logit, with removed blocks set to means.
 
-    A block of the image that is removed has the pixels of the mean of `others`. Each row of a
-    block of the positions that is removed is the mean of all rows of the table, which is that of
-    the embedding 'ape'. The arguments are as of `responses`.
+    A removed block of the image has the pixels of the mean of `others`. In a removed block of the
+    positions, each row is the mean of all rows of the table of the embedding 'ape'. Arguments are
+    as in `responses`.
     """
     name = "pos_embed.weight"
     table, absent = model.get_parameter(name), others.mean(dim=0)
@@ -197,7 +201,7 @@ def responses_to_means(
 
 
 def _pixels_of(seen: Tensor, blocks: Tensor, image: Tensor) -> Tensor:
-    """The pixels of the blocks that are seen ``(C, blocks)``, as a mask ``(C, 1, H, W)``."""
+    """Return the mask ``(C, 1, H, W)`` of the pixels in the blocks of `seen` ``(C, blocks)``."""
     height, width = image.shape[1:]
     side = math.isqrt(height * width // len(blocks))  # of a patch
     patches = seen[:, blocks].unflatten(1, (1, height // side, width // side))

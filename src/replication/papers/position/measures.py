@@ -1,7 +1,7 @@
-"""Measures of a trained model: how much position matters to it, and what its embedding has learned.
+"""Measures of a trained model: how much it depends on position, what its embedding has learned.
 
-The one idea: a single sweep of P-SHAP gives all of them. Its logits without permutation give the
-accuracy, its shares the position bias and, where it is known which samples need position,
+A single sweep of P-SHAP gives all of them. Its logits without permutation give the accuracy, and
+its P-SHAP values the position bias. If it is known which samples depend on position, they also give
 the controlled test (position, Sec. 5.1) and the histograms (position, App. D).
 """
 
@@ -38,7 +38,7 @@ from vitrail.position.embeddings.rope import RoPE
 from vitrail.seeding import derive
 
 CLASSES = len(DEPENDENT) + len(ORIGINALS) - 2
-"""Of a Position dataset: those that depend on position, and the originals that do not."""
+"""Number of classes of a Position dataset: those that depend on position, and the others."""
 
 
 @passes(lambda given: 1 + (given["permutations"] or default_permutations(given["images"] or 0)))
@@ -51,11 +51,11 @@ def position_bias(
     """Measure accuracy, P-SHAP and what the embedding learned (Figs. 3, 4, 6 to 9, all tables).
 
     Source: position, Sec. 5.2, Sec. 5.3, Sec. 5.4. P-SHAP is `position_shap` over the validation
-    split. `permutations` is K, for each sample, by default `default_permutations`; `images` is how
-    many are used, spread evenly over the split; None is all.
+    split. `permutations` is K, the permutations of each sample, by default `default_permutations`;
+    `images` is their number, spread evenly over the split; None is all.
 
     Returns:
-        What `summary` and `learned` return.
+        the values of `summary` and `learned`.
 
     Raises:
         VitrailError: as `position_shap`, or the model's positions cannot be permuted.
@@ -87,12 +87,12 @@ def paired_bias(trained: Trained, batch_size: int = 32, images: int | None = Non
 
 
 def summary(result: PositionShap) -> dict[str, Any]:
-    """Return what a sweep says of a model.
+    """Return the values of a sweep.
 
     Returns:
         ``top1`` (percent); ``p_shap``, the mean over correctly classified samples, with ``ci_low``
-        and ``ci_high`` (95 %) and ``std`` over these samples, all None where there are too few;
-        ``interaction``, the `mean_interaction` of position and image, None where it is not defined;
+        and ``ci_high`` (95 %) and ``std`` over these samples, all None if there are too few;
+        ``interaction``, the `mean_interaction` of position and image, None if it is not defined;
         ``images`` and ``passes_per_sample``; ``top1 by image``.
     """
     right = result.values[result.correct]
@@ -116,11 +116,11 @@ def learned(model: nn.Module) -> dict[str, Any]:
     Source: position, App. I.
 
     Returns:
-        Of Auto-PE ``gamma``, the mean absolute factor, ``gamma/signed``, the mean, and
-        ``gamma/layers``, one of Auto-APE and one for each layer of Auto-RoPE. Of RoPE and Auto-RoPE
-        ``angle``, by how many radians a pair of channels turns from a patch to the next along the
-        direction of its frequency, the factor included: the mean of ``|gamma theta|`` over layers,
-        heads and pairs; and ``angle/layers``, for each layer.
+        for Auto-PE ``gamma``, the mean absolute factor; ``gamma/signed``, the mean factor; and
+        ``gamma/layers``, a list of factors: one for Auto-APE, one for each layer for Auto-RoPE. For
+        RoPE and Auto-RoPE ``angle``, in radians, by which a pair of channels turns from one patch
+        to the next along the direction of its frequency, with the factor: the mean of
+        ``|gamma theta|`` over layers, heads and pairs; and ``angle/layers``, for each layer.
     """
     embedding = getattr(model, "pos_embed", None)
     values: dict[str, Any] = {}
@@ -133,8 +133,8 @@ def learned(model: nn.Module) -> dict[str, Any]:
                 "gamma/layers": gamma.tolist(),
             }
         if isinstance(embedding, RoPE):
-            # The length of (x, y) does not depend on how a head's random axes are rotated; each of
-            # the two does.
+            # The length of (x, y) does not depend on the rotation of a head's random axes; x and y
+            # do.
             angles = [
                 embedding.effective_frequencies(layer).double().norm(dim=0).mean().item()
                 for layer in range(embedding.layout.depth)
@@ -151,22 +151,22 @@ def controlled_test(
     batch_size: int = 128,
     images: int | None = None,
 ) -> Values:
-    """Test whether samples that depend on position score higher (position, Sec. 5.1, App. D).
+    """Test if samples that depend on position have higher P-SHAP (position, Sec. 5.1, App. D).
 
-    Permutations are K of each sweep; the others are as in `position_bias`, and histograms have
-    `bins` over [0, 1].
+    There is a sweep with each K of `permutations`; other arguments are as in `position_bias`.
+    Histograms have `bins` bins over [0, 1].
 
     Returns:
-        For each K ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples,
-        ``k<K>/correct/p_value``, over those that are classified correctly (None where one kind has
-        none), ``k<K>/p_shap``, and ``k<K>/dependent`` and ``k<K>/independent``, the means of plain
-        P-SHAP over all samples of either kind. Of the last K what `position_bias` returns, and for
-        the groups ``<correct|incorrect>/<dependent|independent>/`` their ``images``, ``mean``,
-        ``std`` (None where there are too few) and ``histogram``, a number of samples for each bin
-        between ``edges``.
+        for each K: ``k<K>/p_value``, of Mann and Whitney's one-sided test over all samples;
+        ``k<K>/correct/p_value``, over correctly classified samples (None if a kind has none);
+        ``k<K>/p_shap``; ``k<K>/dependent`` and ``k<K>/independent``, the mean uncorrected P-SHAP of
+        all samples of the kind. For the last K also the values of `position_bias`, and for each
+        group ``<correct|incorrect>/<dependent|independent>/`` its ``images``, ``mean``, ``std``
+        (None if there are too few) and ``histogram``, the number of samples in each bin between
+        ``edges``.
 
     Raises:
-        VitrailError: the run's dataset is no Position dataset or K is not given, or as
+        VitrailError: the run's dataset is not a Position dataset, `permutations` is empty, or as
             `position_bias`.
     """
     if not permutations:
@@ -203,10 +203,10 @@ def controlled_test(
 
 
 def require_position_dataset(dataset: Any, described: Described) -> PlacedImages:
-    """Return the dataset if half of its classes depend on position.
+    """Return `dataset` if it is a Position dataset, in which half of the classes need position.
 
     Raises:
-        VitrailError: it is another.
+        VitrailError: it is not.
     """
     if not isinstance(dataset, PlacedImages) or described.info.classes != CLASSES:
         raise VitrailError(
@@ -217,7 +217,10 @@ def require_position_dataset(dataset: Any, described: Described) -> PlacedImages
 
 
 def _passes_of_estimates(given: Mapping[str, Any]) -> float:
-    """Sweeps (at most, of one that stops) and paired estimates; a reference, and a timed pass."""
+    """Return the forward passes of an image: estimates, the reference and a timed pass.
+
+    For the sweep that may stop early it is an upper bound.
+    """
     images, counts = (
         given["images"],
         [*given["permutations"], default_permutations(given["images"])],
@@ -239,20 +242,22 @@ def estimator_spread(
     images: int | None = None,
     reference: int = 512,
 ) -> Values:
-    """Estimate P-SHAP of one checkpoint several times, and say what that costs (position, App. E).
+    """Estimate P-SHAP of one checkpoint several times; measure spread and cost (position, App. E).
 
-    Only the estimators' own random numbers differ between the `estimates`. There is a sweep for
-    each K of `permutations`, one that stops at `half_width` of its interval, and the authors'
-    protocol for each batch size of `paired_batches`, half of which is background; biases are
-    measured against a sweep of K `reference`. The others are as in `position_bias`.
+    The `estimates` differ only in the random numbers of the estimator. The estimators are: a sweep
+    with each K of `permutations`; a sweep that stops when the half width of its interval is at most
+    `half_width`; and the authors' protocol with each batch size of `paired_batches`, half of which
+    is background. Biases are relative to a sweep with K = `reference`. Other arguments are as in
+    `position_bias`.
 
     Returns:
-        For each estimator, ``sweep <K>``, ``stopped`` and ``paired <batch>``: ``<estimator>/mean``
+        for each estimator, ``sweep <K>``, ``stopped`` and ``paired <batch>``: ``<estimator>/mean``
         and ``/std`` over its estimates; ``/passes``, forward passes for each of the ``images``;
-        ``/cost``, its time over that of plain inference, loading included in both; ``/bias``, by
-        how much it is too high on average (of a sweep over all groups of K of the reference's
-        permutations), and ``/bias/plain``, that without the correction of it. ``seconds`` of
-        plain inference on all ``images``, and ``reference``, the mean of that sweep.
+        ``/cost``, its time divided by that of plain inference, both with loading; ``/bias``, its
+        mean minus the reference (for a sweep the mean over all groups of K of the reference's
+        permutations); ``/bias/plain``, the same without the correction for few permutations. Also
+        ``seconds``, of plain inference on all ``images``, and ``reference``, the P-SHAP of that
+        sweep.
 
     Raises:
         VitrailError: there are fewer than two estimates, no sample is classified correctly, or as
@@ -326,13 +331,13 @@ def estimator_spread(
 
 
 def validation(trained: Trained, images: int | None = None) -> Subset[Any]:
-    """So many samples of a run's validation split, spread evenly over it; None is all."""
+    """Return `images` samples of a run's validation split, spread evenly over it; None is all."""
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     return Subset(dataset, evenly_spread(len(dataset), images))
 
 
 def transformed(trained: Trained, chosen: Dataset[Any]) -> EvaluationSamples:
-    """Samples as the run's recipe evaluates them."""
+    """Return the samples under the evaluation transform of the run's recipe."""
     return EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info))
 
 
@@ -344,7 +349,7 @@ def _sweep(
     seed: int | None = None,
     max_half_width: float | None = None,
 ) -> PositionShap:
-    """Sweep a run over samples of its dataset, by default with the run's own seed."""
+    """Measure P-SHAP by a sweep over `chosen` samples, by default with the run's seed."""
     return position_shap(
         trained.model,
         transformed(trained, chosen),
@@ -359,15 +364,15 @@ def _sweep(
 def greater(first: Tensor, second: Tensor) -> float:
     """Test by Mann and Whitney's U whether ``(n,)`` `first` is greater than ``(m,)`` `second`.
 
-    Return the one-sided p-value in float64 (in float32 one below 1e-45 would be 0); by the null
-    hypothesis both are distributed alike. Raises a VitrailError if one is empty.
+    The null hypothesis is that both have the same distribution. Returns the one-sided p-value, in
+    float64, as float32 would round values below 1e-45 to 0. Raises VitrailError if one is empty.
     """
     if not len(first) or not len(second):
         sizes = f"{len(first)} against {len(second)} samples"
         raise VitrailError(
             f"a Mann-Whitney test of {sizes} says nothing: give at least one of each"
         )
-    from scipy.stats import mannwhitneyu  # here, since P-SHAP itself needs torch and timm alone
+    from scipy.stats import mannwhitneyu  # imported here: P-SHAP itself only needs torch and timm
 
     test = mannwhitneyu(first.double().numpy(), second.double().numpy(), alternative="greater")
     return float(test.pvalue)
@@ -376,7 +381,7 @@ def greater(first: Tensor, second: Tensor) -> float:
 def _seconds_of_inference(
     trained: Trained, model: Permutable, samples: EvaluationSamples, batch_size: int
 ) -> float:
-    """Time one plain pass over the samples, after a first batch that warms up."""
+    """Return the seconds of plain inference on the samples, after a first batch as warm-up."""
     with torch.inference_mode():
         warm, _ = next(iter(eval_loader(samples, batch_size)))
         model(warm.to(trained.device)).cpu()
@@ -387,13 +392,13 @@ def _seconds_of_inference(
 
 
 def dataset_samples(context: Context, image_size: int, samples: int = 8) -> Values:
-    """Show training samples of the measure's datasets, spread evenly over each (Fig. 1).
+    """Return training samples of the measure's datasets, spread evenly over each (Fig. 1).
 
-    Images are resized to `image_size` pixels a side, as the recipes do.
+    Images are resized to `image_size` pixels a side, as in the recipes.
 
     Returns:
-        For each dataset, by its place among them, from 0: ``<place>/images``, how many there are to
-        train on; ``<place>/classes``; and ``<place>/pixels``, ``(samples, H, W, 3)`` bytes.
+        for each dataset, with its index from 0 as `place`: ``<place>/images``, the number of
+        training images; ``<place>/classes``; ``<place>/pixels``, ``(samples, H, W, 3)`` bytes.
 
     Raises:
         VitrailError: a dataset is not there.
@@ -415,22 +420,22 @@ def dataset_samples(context: Context, image_size: int, samples: int = 8) -> Valu
 
 
 def position_samples(described: Described, samples: int = 3) -> Values:
-    """Show training samples of every class of a Position dataset (Fig. 2), the first of each.
+    """Return the first training samples of every class of a Position dataset (Fig. 2).
 
     Returns:
-        ``samples``: the number of each class; for each class c ``<c>/original``, which class its
-        content has in the original dataset; ``<c>/dependent``, 1 or 0; ``<c>/images``, how many
-        there are; ``<c>/share``: ``(2, 2)``, percent of them in each corner; ``<c>/content``:
-        ``(s, s, 3)`` bytes of the first one's content, black if there is none; ``<c>/pixels``:
-        ``(n, 2s, 2s, 3)``.
+        ``samples``, the number of samples shown for each class. For each class c: ``<c>/original``,
+        its class in the original dataset; ``<c>/dependent``, 1 or 0; ``<c>/images``, the number of
+        its training images; ``<c>/share``, ``(2, 2)``, percent of them in each corner;
+        ``<c>/content``, ``(s, s, 3)`` bytes of the first image without its frame, black if there is
+        none; ``<c>/pixels``, ``(n, 2s, 2s, 3)`` bytes of the samples.
 
     Raises:
-        VitrailError: the recipe's dataset is no Position dataset, or is not there.
+        VitrailError: the recipe's dataset is not a Position dataset, or is not there.
     """
     dataset = build(described.info, "train", described.data_root)
     placed = require_position_dataset(dataset, described)
     corners = placed.places // placed.places.max()  # (N, 2), row and column
-    nothing = np.zeros_like(placed.images[0])  # of a class without images
+    nothing = np.zeros_like(placed.images[0])  # for a class without images
     values: dict[str, Any] = {"samples": samples}
     for label in range(CLASSES):
         own = np.flatnonzero(placed.labels == label)

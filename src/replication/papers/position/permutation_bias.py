@@ -1,4 +1,4 @@
-"""How much too high P-SHAP of few permutations is: the evidence for the choice of K (Table E)."""
+"""Measure the bias of P-SHAP with few permutations, the evidence for the choice of K (Table E)."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def bias_of_few(
     seed: int = 0,
     workers: int = 0,
 ) -> tuple[float, dict[int, tuple[float, float]]]:
-    """Measure how much too high P-SHAP of few permutations is, against `reference` of them.
+    """Measure the bias of P-SHAP with few permutations, relative to `reference` permutations.
 
-    Each sample is permuted `reference` times. Groups of K of these permutations are as many sweeps
-    of K, and all together are the reference. Other arguments and errors: `position_shap`.
+    Each sample is permuted `reference` times. Each group of K of these permutations is one sweep
+    with K, and all together are the reference. Other arguments and errors: `position_shap`.
 
     Returns:
-        The reference's mean P-SHAP; for each K of `permutations` the mean over groups less the
-        reference, of P-SHAP as it is and of the debiased one.
+        the reference's mean P-SHAP, and for each K of `permutations` two biases: of the uncorrected
+        and of the debiased P-SHAP. A bias is the mean over groups minus the reference.
 
     Raises:
         VitrailError: as `position_shap`, or a K is above `reference`.

@@ -1,13 +1,14 @@
-"""A linear probe of position: how well final tokens tell in which row and column they stand.
+"""A linear probe of position: how well the final tokens predict the row and column of their patch.
 
-A second measure of position bias beside P-SHAP, as of "What DINO saw" (arXiv 2603.16840). P-SHAP
-asks what a prediction owes to position, the probe what the features still know of it.
+It is a second measure of position bias besides P-SHAP, from "What DINO saw" (arXiv 2603.16840).
+P-SHAP measures how much a prediction depends on position; the probe measures how much information
+about position the features contain.
 
-Ridge regression from the final tokens of the patches to their row and column. It is fitted to every
-other image of the validation split and judged on those between, and the other way round. All that
-this takes are sums over tokens of products of two numbers, so one pass suffices and no token is
-kept. Patches of an image are also assigned each other's places, at random: what a probe finds of
-these, it finds by chance.
+A ridge regression predicts the row and column of each patch from its final token. It is fitted to
+every other image of the validation split and evaluated on the images between, and then the other
+way round. This only needs sums over tokens of products of two numbers, so one pass suffices and no
+token is stored. As a control, the patches of each image also get the positions of a random
+permutation: what the probe predicts of these, it predicts by chance.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from vitrail.position.vit import PositionViT
 from vitrail.seeding import derive
 
 PROBED = (PositionViT, VisionTransformer, Eva)
-"""Models whose `forward_features` returns tokens of patches after `num_prefix_tokens` others."""
+"""Models whose `forward_features` returns `num_prefix_tokens` other tokens, then the patches'."""
 RIDGE = 1e-3
-"""What is added to the correlations of features with themselves, which are 1."""
+"""The ridge penalty: it is added to the diagonal of the features' correlation matrix."""
 TARGETS = ("row", "column", "shuffled/row", "shuffled/column")
-"""What the probe predicts of a token; those of "shuffled" are in a random order of the patches."""
+"""What the probe predicts for a token; "shuffled" positions are permuted among the patches."""
 
 
 @passes(1)
 @torch.inference_mode()
 def position_probe(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Measure how much of a patch's row and column a linear probe of its final token finds.
+    """Measure how well a linear probe predicts a patch's row and column from its final token.
 
     Source: "What DINO saw", arXiv 2603.16840.
 
@@ -46,8 +47,8 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
     `images` of the validation split are taken, spread evenly over it; None is all.
 
     Returns:
-        ``row`` and ``column``: R^2 on held-out images, 1 if the tokens tell it exactly and 0 (or
-        less) if they do not; ``r2``, the mean of both; the same of shuffled places as
+        ``row`` and ``column``: R^2 on held-out images, 1 if the prediction is exact, and 0 or less
+        if it is useless; ``r2``, the mean of both; the same for shuffled positions as
         ``shuffled/row``, ``shuffled/column`` and ``shuffled/r2``; ``images``.
 
     Raises:
@@ -84,7 +85,7 @@ def position_probe(trained: Trained, batch_size: int = 128, images: int | None =
 
 
 def _shuffled(places: Tensor, images: range, seed: int) -> Tensor:
-    """Rows and columns ``(N, 2)``, in each image those of other patches: ``(B, N, 2)``."""
+    """Permute rows and columns ``(N, 2)`` at random for each image: ``(B, N, 2)``."""
     drawn = []
     for image in images:
         generator = torch.Generator().manual_seed(derive("position probe", seed, image))
@@ -93,16 +94,16 @@ def _shuffled(places: Tensor, images: range, seed: int) -> Tensor:
 
 
 def held_out_r2(fitted: Tensor, judged: Tensor) -> Tensor:
-    """Return R^2 of a ridge regression that is fitted to some tokens and judged on others.
+    """Return R^2 of a ridge regression that is fitted to some tokens and evaluated on others.
 
     Args:
-        fitted: the sums over tokens of the products of ``[1, features, targets]``,
+        fitted: sums, over the tokens to fit, of the products of ``[1, features, targets]``,
             ``(1 + D + T, 1 + D + T)``.
-        judged: likewise, of the others.
+        judged: the same sums over the tokens to evaluate on.
 
     Returns:
-        ``(T,)``: 1 less the mean squared error over the variance of the target in `judged`; NaN for
-        a target that does not vary.
+        ``(T,)``: 1 minus the mean squared error divided by the variance of the target in `judged`;
+        NaN for a constant target.
     """
     targets = len(TARGETS)
     mean = fitted[0, 1:] / fitted[0, 0]

@@ -22,7 +22,8 @@ STRIDE = 2  # of merging
 class Merging(nn.Module):
     """Swin's patch merging of ``(B, H, W, dim)``: a norm and a projection of 2 x 2 tokens.
 
-    `adaptive` chooses the grid of patches (A-PMerge), else it begins at the first token.
+    With `adaptive`, the grid of patches is chosen by the input (A-PMerge); otherwise it begins at
+    the first token.
     """
 
     def __init__(self, dim: int, adaptive: bool) -> None:
@@ -33,7 +34,7 @@ class Merging(nn.Module):
         )
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Return ``(B, H / 2, W / 2, 2 dim)`` and the phase ``(B, 2)`` of the grid."""
+        """Return tokens ``(B, H / 2, W / 2, 2 dim)`` and the phase ``(B, 2)`` of the grid."""
         return self.grid.merge_patches(x, self.project)
 
 
@@ -53,7 +54,7 @@ class ApmergeClassifier(nn.Module):
 
 
 class EncDec(nn.Module):
-    """A-PMerge with the windows of A-WSA, then unpooling between zeros (shift, Sec. A2.2)."""
+    """A-PMerge with the windows of A-WSA, then unpooling that inserts zeros (shift, Sec. A2.2)."""
 
     def __init__(self, dim: int = 3, win_sz: int = 7, adaptive: bool = True) -> None:
         super().__init__()
@@ -70,13 +71,13 @@ class EncDec(nn.Module):
 
 
 def appendix_examples(context: Context, images: int = 16, shifts: int = 4) -> Values:
-    """Run both examples on noise, and both with a fixed grid as negative controls.
+    """Measure both examples on noise, and both with a fixed grid as negative controls.
 
     Source: shift, Sec. A2.1 (8 x 8 tokens, shifts of -3 to 2), Sec. A2.2 (28 x 28, -6 to 5). The
     paper runs each on one image and one shift, in float64.
 
     Returns:
-        the fields of `vitrail.measures.invariance.Change`, after ``classifier/``,
+        the fields of `vitrail.measures.invariance.Change`, with the prefixes ``classifier/``,
         ``classifier, fixed/``, ``encoder-decoder/`` and ``encoder-decoder, fixed/``.
     """
     values: dict[str, float] = {}

@@ -1,9 +1,9 @@
-"""Images whose position (`harmonic`) hangs on a coefficient that nearly vanishes; ours.
+"""Images whose position (`harmonic`) depends on a coefficient that nearly vanishes; ours.
 
-No position is continuous in all images. Where the energy's coefficient of one cycle along an axis
-is small, noise may move the position far, and where it is zero the next frequencies say where the
-content is. Both measures count such images, and those that are moved to one place under shifts all
-the same.
+No definition of an image's position is continuous in all images. If the energy's Fourier
+coefficient of one cycle along an axis is small, noise may change the position much; if it is zero,
+the next frequencies define the position. Both measures count such images, and the images that are
+recentred to the same position under all shifts nevertheless.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from vitrail.extensions.fourier_recentering import recentred, strength
 from vitrail.extensions.fractional_shifts import band_limited, fourier_shift
 
 WEAK = 1e-3
-"""A coefficient below this share of the image's energy is weak."""
+"""Coefficients below this share of the image's energy count as weak."""
 SHIFTS = ((0.3, 0.0), (0.5, 0.5), (-7.25, 3.9), (5.5, 12.0))
-"""Pixels, along rows and columns, by which images are shifted to see where they are moved to."""
+"""Shifts in pixels, along rows and columns, after which images are recentred and compared."""
 SAME = 1e-6
-"""Images that differ by less, relative to the largest pixel, are one."""
+"""Images whose largest difference, relative to the largest pixel, is below this count as equal."""
 
 
 @passes(0)
 def weak_positions(trained: Trained, batch_size: int = 128, images: int | None = None) -> Values:
-    """Count the weak coefficients of the images that a run is judged on.
+    """Count the weak coefficients of the images on which a run is evaluated.
 
     Args:
         trained: a run; its model is not used.
@@ -38,9 +38,10 @@ def weak_positions(trained: Trained, batch_size: int = 128, images: int | None =
         images: how many, spread evenly over the validation split; None is all.
 
     Returns:
-        ``weak``: percent of images of whose energy the weaker coefficient of one cycle has less
-        than `WEAK` (`strength`); ``smallest``: the smallest such share of any image; ``together``:
-        percent of images that all of `SHIFTS` leave at one place, to `SAME`; and ``images``.
+        ``weak``: percent of images in which the weaker of the two coefficients of one cycle has
+        less than the share `WEAK` of the energy (`strength`); ``smallest``: the smallest share of
+        an image; ``together``: percent of images that are equal (`SAME`) after recentring, for all
+        of `SHIFTS`; ``images``, their number.
     """
     transform = eval_transform(trained.recipe, trained.info)
     batches = validation_batches(trained, transform, batch_size, images)
@@ -48,7 +49,7 @@ def weak_positions(trained: Trained, batch_size: int = 128, images: int | None =
 
 
 def constructed_positions(context: Context) -> Values:
-    """Return what `weak_positions` does of each of `constructed`, as ``"<kind>/<key>"``."""
+    """Return the values of `weak_positions` for each kind of `constructed`: ``"<kind>/<key>"``."""
     kinds: dict[str, list[Tensor]] = {}
     for (kind, _), image in constructed().items():
         kinds.setdefault(kind, []).append(_judged(image.to(context.device)))
@@ -60,7 +61,10 @@ def constructed_positions(context: Context) -> Values:
 
 
 def _judged(images: Tensor) -> Tensor:
-    """Return for ``(B, C, H, W)`` the strength, and how far from each other they are moved."""
+    """Return ``(B, 2)`` for ``(B, C, H, W)``: the strength, and the change after `SHIFTS`.
+
+    The change is the largest difference of the recentred images, relative to the largest pixel.
+    """
     images = images.double()
     still, largest = recentred(band_limited(images)), images.abs().amax(dim=(1, 2, 3))
     apart = torch.zeros_like(largest)
@@ -82,7 +86,7 @@ def _summary(judged: Tensor) -> dict[str, float]:
 
 
 SIDE = 24
-"""Pixels of a side of the constructed images; that of noise is four wider."""
+"""Side of the constructed images in pixels; the image of noise is four pixels wider."""
 
 
 def constructed() -> Mapping[tuple[str, str], Tensor]:
@@ -125,7 +129,7 @@ def _flat() -> Tensor:
 
 
 def _objects(*places: tuple[int, int]) -> Tensor:
-    """Equal objects of 3 x 2 pixels at (row, column)."""
+    """Return an image with equal objects of 3 x 2 pixels at (row, column)."""
     image = _flat()
     for row, column in places:
         for i, j in itertools.product(range(3), range(2)):
@@ -135,7 +139,7 @@ def _objects(*places: tuple[int, int]) -> Tensor:
 
 
 def _marked(image: Tensor) -> Tensor:
-    """With an object that breaks the repetition."""
+    """Return the image with an added object, which breaks its periodicity."""
     return image + _objects((5, 9)) - 1
 
 
@@ -166,7 +170,7 @@ def _diagonal() -> Tensor:
 
 
 def _equal_energies() -> Tensor:
-    """Red rows and green columns whose energies sum to a constant, in two phases."""
+    """Return red and green waves, a quarter period apart, so that their energy is constant."""
     turn = 2 * torch.pi * torch.arange(SIDE, dtype=torch.float64) / SIDE
     red, green = turn.cos().expand(SIDE, SIDE), turn.sin().expand(SIDE, SIDE)
     return torch.stack([red, green, torch.zeros_like(red)])[None]

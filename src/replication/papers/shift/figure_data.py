@@ -1,7 +1,7 @@
-"""The paper's Figures 1 to 4, measured: what its own modules do to a photograph under a shift.
+"""Measure the paper's Figures 1 to 4: how its modules treat a photograph and its shifted copy.
 
 The paper draws Figures 1 to 3 as diagrams. Here the real tokeniser, window selection and relative
-distances run on a real image and on its shifted copy, and the figures draw what they return.
+distances are computed for a real image and for its shifted copy, and the figures draw the results.
 """
 
 from __future__ import annotations
@@ -41,20 +41,20 @@ def tokenizer(model: str, seed: int) -> nn.Conv2d:
 
 @torch.no_grad()
 def tokenization_illustration(context: Context, model: str, size: int, shift: int) -> Values:
-    """Tokenise a photograph and its shifted copy, on the fixed grid and on the strongest (Fig. 1).
+    """Tokenise a photograph and its shifted copy, on the fixed and the adaptive grid (Fig. 1).
 
     Args:
         context: its seed initialises the tokeniser.
-        model: whose ``patch_embed.proj`` tokenises.
-        size: pixels of the image.
-        shift: rows and columns that the copy is shifted by.
+        model: name of the timm model whose ``patch_embed.proj`` tokenises.
+        size: side of the image in pixels.
+        shift: pixels by which the copy is shifted, along rows and columns.
 
     Returns:
-        ``<which>/energy i, j``: of the grid of each phase, relative to the strongest;
-        ``<which>/chosen i, j``: 1 for the chosen phase; ``<which>/pixels``, ``<which>/phase``;
-        ``patch`` (its side) and ``shift``;
-        ``plain change`` and ``adaptive change``: the largest change of a token's norm, the tokens
-        sorted by it so that only their set counts. `which` is image or shifted.
+        with `which` image or shifted: ``<which>/energy i, j``, the energy of the grid with phase
+        (i, j), relative to the largest; ``<which>/chosen i, j``, 1 for the chosen phase, else 0;
+        ``<which>/pixels``, ``<which>/phase``. Also ``patch`` (its side) and ``shift``; ``plain
+        change`` and ``adaptive change``, the largest difference between the sorted norms of the
+        tokens, which does not depend on their order.
     """
     conv, image = tokenizer(model, context.seed), photo(size)
     images = (image, roll_image(image, torch.tensor([[shift, shift]])))
@@ -78,15 +78,16 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
 
     Args:
         context: its seed initialises the tokeniser.
-        model: whose ``patch_embed.proj`` tokenises.
-        size: pixels of the image.
-        window: tokens on a side.
-        shift: tokens that the copy is shifted by.
+        model: name of the timm model whose ``patch_embed.proj`` tokenises.
+        size: side of the image in pixels.
+        window: side of a window in tokens.
+        shift: tokens by which the copy is shifted, along rows and columns.
 
     Returns:
-        ``<which>/energy i, j``: energy of the grid of windows at each offset, relative to the
-        strongest; ``<which>/chosen i, j``; ``<which>/norms``: of the tokens;
-        ``<which>/phase``: the chosen offset; ``window`` and ``shift``.
+        with `which` image or shifted: ``<which>/energy i, j``, the energy of the grid of windows at
+        the offset (i, j), relative to the largest; ``<which>/chosen i, j``, 1 for the chosen
+        offset, else 0; ``<which>/norms``, of the tokens; ``<which>/phase``, the chosen offset. Also
+        ``window`` and ``shift``.
     """
     tokens = circular_conv(photo(size), tokenizer(model, context.seed)).permute(0, 2, 3, 1)
     copies = (tokens, roll(tokens, torch.tensor([[shift, shift]])))
@@ -100,7 +101,7 @@ def window_illustration(context: Context, model: str, size: int, window: int, sh
 
 
 def _scores(which: str, energies: Tensor, chosen: Tensor) -> dict[str, Any]:
-    """Name the score of each phase, relative to the strongest, and mark the chosen one."""
+    """Return ``energy`` (relative to the largest), ``chosen`` and ``phase`` of `which`."""
     values: dict[str, Any] = {f"{which}/phase": chosen.tolist()}
     relative = energies / energies.max()
     for i, j in itertools.product(*map(range, energies.shape)):
@@ -113,9 +114,9 @@ def relative_distances(context: Context, tokens: int) -> Values:
     """Compare relative distances before and after circular shifts of M tokens (Fig. 3).
 
     Returns:
-        ``<way>/changed by s``: how many of the M x M distances a shift by s changes;
-        ``<way>/matrix s``: the distances after that shift, rows queries and columns keys; `way` is
-        linear or circular (shift, Eq. 12, Eq. 24).
+        ``<way>/changed by s``: how many of the M x M distances a shift by s tokens changes;
+        ``<way>/matrix s``: the distances after that shift, with rows for queries and columns for
+        keys. `way` is linear or circular (shift, Eq. 12, Eq. 24).
     """
     ways: dict[str, Callable[[Tensor, Tensor, int], Tensor]] = {
         "linear": lambda q, k, period: q[:, None] - k[None, :],
@@ -138,18 +139,19 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
 
     Source: shift, Sec. 5.3.
 
-    Tokens of an adaptive model are put back by their offsets, those of a plain one by whole tokens
-    of the stage's stride; float64.
+    Tokens of the shifted copy are shifted back: for an adaptive model by its offsets, for a plain
+    one by the largest whole number of tokens in the shift. Computed in float64.
 
     Args:
-        trained: a model with ``forward_stages`` that takes images of any size.
-        size: pixels of the photograph.
-        shift: rows and columns, in pixels.
+        trained: a model with ``forward_stages`` that accepts images of any size.
+        size: side of the photograph in pixels.
+        shift: pixels, along rows and columns.
 
     Returns:
-        ``block s/max``: the largest change of a token's channel, relative to the largest
-        activation; ``block s/map``: ``(H, W)`` change in the channel with the most energy, relative
-        to the same; ``block s/drawn``: the largest change in this channel, undivided.
+        for each stage s: ``block s/max``, the largest absolute change of an activation, divided by
+        the largest activation; ``block s/map``, ``(H, W)``, the changes in the channel with the
+        most energy, with the same divisor; ``block s/drawn``, the largest change in this channel,
+        not divided.
     """
     model: Any = trained.model.double()
     mean, std = (
@@ -163,7 +165,7 @@ def token_consistency(trained: Trained, size: int = 224, shift: int = 1) -> Valu
         after: list[Features] = model.forward_stages(roll_image(image, offset))
     values: dict[str, Any] = {}
     for index, (old, new) in enumerate(zip(before, after, strict=True), start=1):
-        # Token n of the copy shows what sat at pixel `new.offset + shift + stride * n`.
+        # Token n of the copy shows the pixel `new.offset + shift + stride * n` of the image.
         moved = (new.offset + offset - old.offset).div(old.stride, rounding_mode="floor")
         change = (roll_image(new.tokens, -moved) - old.tokens)[0].abs().cpu()
         energy = old.tokens[0].square().sum(dim=(1, 2)).cpu()

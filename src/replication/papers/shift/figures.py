@@ -85,10 +85,10 @@ def fig4(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def _grids(
     axes: Sequence[Axes], values: Mapping[str, Any], shown: str, cell: int, what: str
 ) -> AxesImage:
-    """Lay the fixed grid, then the chosen one, over `shown` of the image and of its copy.
+    """Draw the fixed grid, then the chosen one, over `shown` of the image and of its copy.
 
-    One cell is boxed, on the fixed grid at the same place in both, on the chosen one at the place
-    where the shift has taken it.
+    One cell is marked by a box: on the fixed grid at the same position in both, on the chosen grid
+    at the position to which the shift moves it.
     """
     shift = int(values["shift"])
     for ax, (way, which) in zip(axes, product(WAYS, SHIFTS), strict=True):

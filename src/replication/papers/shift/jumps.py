@@ -1,13 +1,13 @@
-"""Where a choice among whole pixels jumps between them, and what that costs at least; ours.
+"""Jumps of a grid that is chosen among whole pixels, and a lower bound of their effect; ours.
 
 Let a model begin its grid at a pixel c(x) that moves with the image: a shift of x by whole pixels m
-moves c by m. Let images show every fraction of a pixel equally often, let v be a vector of ones
-and minus ones (a diagonal), and let J be the root mean square of the change of the logits, among
-images whose grid differs between x and x shifted by t v. Then:
+moves c by m. Let every fraction of a pixel be equally likely as the position of an image, let v be
+a vector of ones and minus ones (a diagonal), and let J be the root mean square of the change of the
+logits, among images whose grid differs between x and x shifted by t v. Then:
 
-1. The change over all images is at least sqrt(share) J, where share is that of the images whose
-   grid differs. Their squared changes sum to share J^2 for each image of all, and those of the
-   other images are not negative.
+1. The root mean square of the change over all images is at least sqrt(share) J, where share is the
+   share of the images whose grid differs. Their squared changes contribute share J^2 to the mean
+   over all images, and those of the other images are not negative.
 2. If t = 1 / n for a whole number n, the share is at least t. Proof: n shifts by t v are one by v,
    which is whole and moves the grid by v, so the grid differs at one of the n steps or more. At
    each step the fraction of a pixel is as uniform as before it, so all have the same share, and n
@@ -48,7 +48,7 @@ def grid_jumps(
     batch_size: int = 128,
     images: int | None = None,
 ) -> Values:
-    """Shift images as `fractional_consistency` does, and ask which of them change their grids.
+    """Shift images as `fractional_consistency` does, and count those whose grids change.
 
     Args:
         trained: a model of `AdaptiveSwinBase`; its seed draws the directions.
@@ -57,15 +57,15 @@ def grid_jumps(
         images: how many, spread evenly over the validation split; None is all.
 
     Returns:
-        ``share``: percent of images of which a grid of tokens or windows begins elsewhere after
-        the shift; ``jump``: the root mean square of the change of a logit among these images, over
-        the standard deviation of that logit among all, as ``change`` of `fractional_consistency`;
-        ``bound``: ``sqrt(fraction) * jump``, which ``change`` is not below, and None where
-        ``share`` is less than 100 times the fraction, as it is no bound there (see the module);
-        ``change`` of all images, and ``images``. If no grid changes, ``jump`` is None, too.
+        ``share``: percent of images in which a grid of tokens or windows begins at another pixel
+        after the shift. ``jump``: the root mean square change of the logits of these images,
+        divided by the standard deviation of the logits over all images, as ``change`` of
+        `fractional_consistency`; None if no grid changes. ``bound``: ``sqrt(fraction) * jump``, a
+        lower bound of ``change``; None if ``share`` is less than 100 times the fraction, as the
+        bound does not hold then (see the module). ``change`` of all images, and ``images``.
 
     Raises:
-        VitrailError: the model is no adaptive Swin.
+        VitrailError: the model is not an adaptive Swin.
     """
     model = trained.model
     if not isinstance(model, AdaptiveSwinBase):
@@ -101,9 +101,10 @@ def grid_jumps(
 
 @torch.inference_mode()
 def grid_places(model: AdaptiveSwinBase, images: Tensor) -> Tensor:
-    """Return where the windows of each stage begin in ``(B, C, H, W)``, in pixels: ``(B, 2 S)``.
+    """Return the pixel at which the windows of each of S stages begin in ``(B, C, H, W)``.
 
-    Modulo a window, as an anchor only says which of them comes first in memory.
+    The result ``(B, 2 S)`` has row and column of each stage, modulo a window: the anchor only
+    decides which of the windows comes first in memory.
     """
     places = []
     for stage, features in zip(model.layers, model.forward_stages(images), strict=True):

@@ -1,9 +1,9 @@
-"""Table 4: what each module costs; and the invariance of full-size models with any weights.
+"""Table 4: the time that each module takes; and the invariance of untrained full-size models.
 
-For Table 4 every module is timed alone, on tokens of the size that it meets in the paper's models:
+For Table 4 every module is timed alone, on tokens of the size that it has in the paper's models:
 the tokenisation and merging of A-Swin-T and its window selection at the first stage, and the
 attention scores of A-MViTv2-T's first block with their relative position embedding, which the
-adaptive model computes in one product.
+adaptive model computes in one matrix product.
 """
 
 from __future__ import annotations
@@ -38,11 +38,12 @@ def module_runtime(
 ) -> Values:
     """Time the default and the adaptive version of each module, in turns (shift, Sec. 5.4).
 
-    The context's seed makes weights and inputs; `warmup` passes of each precede the timed ones.
+    The context's seed decides weights and inputs; `warmup` passes of each precede the timed ones.
 
     Returns:
-        ``<module>/plain``, ``<module>/adaptive`` and ``<module>/delta``, medians in milliseconds;
-        the default model has no ``windows/plain``; and ``batch_size``.
+        ``<module>/plain`` and ``<module>/adaptive``, median times in milliseconds, and
+        ``<module>/delta``, adaptive minus plain; and ``batch_size``. The default model selects no
+        windows: there is no ``windows/plain``, and it counts as 0 in ``windows/delta``.
 
     Raises:
         VitrailError: nothing is timed.
@@ -85,12 +86,12 @@ def _swin_calls(batch_size: int, device: str) -> dict[str, Call]:
 
 
 def select_windows(tokens: Tensor, window: Size) -> Tensor:
-    """Choose the windows of ``(B, H, W, C)`` and roll the tokens there (shift, Eq. 19)."""
+    """Choose the windows of ``(B, H, W, C)`` and roll tokens to their offset (shift, Eq. 19)."""
     return roll(tokens, window_offset(tokens, window))
 
 
 def _rpe_calls(batch_size: int, device: str) -> dict[str, Call]:
-    """The first block's attention scores with their position embedding, linear and circular."""
+    """Return the calls for the first block's attention scores with their position embedding."""
     models: list[Any] = [timm.create_model("mvitv2_tiny"), a_mvitv2_tiny()]
     plain, adaptive = (model.stages[0].blocks[0].attn.to(device).eval() for model in models)
     rows, columns = adaptive.size
@@ -124,10 +125,10 @@ def invariance(
     shifts: int = 2,
     dtype: Dtype = "float32",
 ) -> Values:
-    """Shift photographs circularly before untrained models (shift, Eq. 3).
+    """Compare the logits of untrained models on photographs before and after shifts (shift, Eq. 3).
 
-    Each of `images` crops is moved by `shifts` random offsets of its own. The other arguments, the
-    values and the errors are those of `replication.measures.untrained_invariance.logits_under`.
+    Each of `images` crops is circularly shifted by `shifts` random offsets of its own. Other
+    arguments, values and errors: `replication.measures.untrained_invariance.logits_under`.
     """
     group_on = functools.partial(random_shifts, shifts=shifts, seed=context.seed)
     return logits_under(context, models, group_on, images, dtype)

@@ -1,7 +1,7 @@
-"""What the choice of grids, and a position off Fourier phases, meet in real photographs; ours.
+"""Statistics of real photographs that matter for choices of grids and for Fourier phases; ours.
 
-Neither needs a trained model: choices are those of untrained models of the papers' size, and the
-spectra are those of the photographs themselves.
+No trained model is needed: choices are those of untrained models of the papers' size, and spectra
+are those of the photographs themselves.
 """
 
 from __future__ import annotations
@@ -39,23 +39,22 @@ def choices(
 ) -> Values:
     """Measure how clearly untrained models choose among the grids of photographs.
 
-    Only choices up to the anchor depend on where an image is shifted to, so each pass ends there.
-    The short side of each photograph is scaled to the model's side, its centre is cut out, and
+    Only the choices up to the anchor depend on an image's shift, so each forward pass ends there.
+    The short side of each photograph is scaled to the model's side, the centre is cropped, and
     normalised by the dataset's mean and standard deviation.
 
     Args:
-        context: where to measure; its seed makes the weights, its first dataset has the
-            photographs.
-        models: fields of `replication.measures.parameters.Architecture` by label, of models whose
-            `selection` is ``paper`` or ``fast``.
+        context: device, seed of the weights, and as its first dataset the photographs.
+        models: fields of `replication.measures.parameters.Architecture` for each label, of models
+            whose `selection` is ``paper`` or ``fast``.
         images: how many photographs.
-        batch_size: of one pass.
+        batch_size: photographs in a forward pass.
 
     Returns:
-        for each label ``"<label>/margin/..."`` as `SelectionMargins.summary`, ``"<label>/equal"``
-        and ``"<label>/near"``, the number of photographs with a choice whose best two scores are
-        equal, and differ by a part of the largest that is above zero and at most `TIE_RTOL`; and
-        ``photographs`` and ``sha256``.
+        for each label ``"<label>/margin/..."`` as `SelectionMargins.summary`;
+        ``"<label>/equal"``, the number of photographs with a choice whose best two scores are
+        equal; ``"<label>/near"``, the number with a choice whose best two scores differ, but by at
+        most the fraction `TIE_RTOL` of the best. Also ``photographs`` and ``sha256``.
 
     Raises:
         VitrailError: as `photographs`; or a model does not exist or refuses its arguments.
@@ -75,14 +74,14 @@ def choices(
 
 
 def spectra(context: Context, images: int = 1000, side: int = 224, batch_size: int = 20) -> Values:
-    """Count photographs whose position (`harmonic`) hangs on a small Fourier coefficient.
+    """Count photographs whose position (`harmonic`) depends on a small Fourier coefficient.
 
-    They are scaled to `side` pixels, cut and normalised as for `choices`.
+    They are scaled to `side` pixels, cropped and normalised as for `choices`.
 
     Returns:
-        ``weak``, percent of them of whose energy the weaker coefficient of one cycle has less than
-        `WEAK` (`strength`); ``smallest``, the smallest such share of any; ``photographs`` and
-        ``sha256``.
+        ``weak``, percent of photographs in which the weaker of the two coefficients of one cycle
+        has less than the share `WEAK` of the energy (`strength`); ``smallest``, the smallest share
+        of a photograph; ``photographs`` and ``sha256``.
 
     Raises:
         VitrailError: as `photographs`.
@@ -104,7 +103,7 @@ def _shown(photos: Photographs, side: int, context: Context) -> Tensor:
 
 
 class _AnchoredError(Exception):
-    """All that follows in a pass sees shifted images as one."""
+    """Raised to end a forward pass at the anchor, after which the shift has no influence."""
 
 
 @torch.inference_mode()
@@ -119,7 +118,7 @@ def _choices(model: nn.Module, batches: Iterator[Tensor]) -> tuple[SelectionMarg
             if margins.anchored:
                 raise _AnchoredError
 
-        # Behind those of the margins, so that these are recorded.
+        # Registered after the hooks of the margins, which must record a choice first.
         watched = [
             module.register_forward_hook(watch)
             for module in model.modules()
@@ -136,7 +135,7 @@ def _choices(model: nn.Module, batches: Iterator[Tensor]) -> tuple[SelectionMarg
 
 
 def _gaps(module: nn.Module, inputs: tuple[Any, ...]) -> Iterator[Tensor]:
-    """Yield the gap of the best two scores of each choice, over the largest, ``(B,)``."""
+    """Yield for each choice the gap of its best two scores, relative to the best: ``(B,)``."""
     for scores in _scores(module, *inputs):
         if scores[0].numel() > 1:
             first, second = scores.flatten(1).topk(2, dim=1).values.double().unbind(dim=1)

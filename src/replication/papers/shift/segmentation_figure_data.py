@@ -1,4 +1,4 @@
-"""Figures 5, A1 and A2 of the shift paper, measured: predictions before and after a shift."""
+"""Measure Figures 5, A1 and A2 of the shift paper: predictions before and after a shift."""
 
 from __future__ import annotations
 
@@ -33,18 +33,20 @@ def shift_illustration(
     boxes: int = 3,
     largest: int = 256,
 ) -> Values:
-    """Segment images and their shifted copies, and box what the shift has changed (shift, Sec. A4).
+    """Segment images and shifted copies; mark regions whose prediction changes (shift, Sec. A4).
 
-    The `images` are spread evenly over the validation split, and come again where it has fewer. A
-    standard shift is of up to `max_shift` of 512 pixels either way, on each axis. At most `boxes`
-    regions are boxed, the largest; no picture is kept in more than `largest` pixels a side.
+    The `images` are spread evenly over the validation split, and repeat if it has fewer. Each is
+    shifted by up to `max_shift` pixels (of an image with a short side of 512) either way, on each
+    axis. The largest regions, at most `boxes`, are marked. Pictures are subsampled to at most
+    `largest` pixels a side.
 
     Returns:
-        for images n = 1, 2 ...: ``<n>/changed`` (percent of the pixels that both show, predicted
-        anew); ``<n>/offset``; ``<n>/pixels`` (H, W, 3) bytes, ``<n>/before`` and ``<n>/after``
-        (H, W) classes, the latter shifted back with `UNSEEN` where nothing is known; ``<n>/truth``,
-        the labels, `UNSEEN` where there is none; ``<n>/boxes``, a list of `Box`; ``classes``, the
-        name of each class.
+        for images n = 1, 2 ...: ``<n>/changed``, percent of the pixels in both views whose
+        prediction changes; ``<n>/offset``, of the shift; ``<n>/pixels``, (H, W, 3) bytes;
+        ``<n>/before`` and ``<n>/after``, (H, W) predicted classes, the latter shifted back, with
+        `UNSEEN` for pixels that only one view shows; ``<n>/truth``, the labels, with `UNSEEN` for
+        pixels without one; ``<n>/boxes``, a list of `Box`. Also ``classes``, the name of each
+        class.
     """
     samples = ValidationSamples(trained)
     assert trained.info.segmentation is not None
@@ -76,7 +78,7 @@ def shift_illustration(
 
 
 def changed_boxes(changed: Tensor, most: int) -> list[Box]:
-    """Box the regions of changed pixels ``(H, W)`` with the most pixels, the largest first."""
+    """Return boxes of the `most` largest regions of changed pixels ``(H, W)``, in that order."""
     regions, count = ndimage.label(changed.numpy(), EVERYWHERE)
     sizes = np.bincount(regions.ravel(), minlength=count + 1)[1:]
     places = ndimage.find_objects(regions)
@@ -87,14 +89,14 @@ def changed_boxes(changed: Tensor, most: int) -> list[Box]:
 
 
 def _truth(sample: Sample, size: Sequence[int]) -> Tensor:
-    """The labels at the size of the predictions, ``(h, w)``."""
+    """Return the labels at the size of the predictions, ``(h, w)``."""
     mask = functional.interpolate(sample.mask[None, None].float(), tuple(size), mode="nearest")
     labels = mask[0, 0].long()
     return labels.masked_fill(labels == IGNORED, UNSEEN)
 
 
 def _pixels(trained: Trained[SegmentationRecipe], sample: Sample) -> Tensor:
-    """The image as the network sees it, with its normalisation undone: ``(h, w, 3)`` bytes."""
+    """Return the network's input without padding and normalisation: ``(h, w, 3)`` bytes."""
     height, width = shown_size(sample)
     preprocessor: Any = trained.model.data_preprocessor
     shown = sample.image[:, :height, :width].to(trained.device)

@@ -20,15 +20,15 @@ from replication.images.masks import UNSEEN
 from vitrail import style
 from vitrail.style import Measurements
 
-RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of what changes
-OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # seen on every colour
+RED, YELLOW = "#FF0000", "#FFFF00"  # the paper's colours of changed regions
+OUTLINE = [withStroke(linewidth=1.8, foreground="black")]  # visible on every colour
 GOLDEN = (5**0.5 - 1) / 2
-NAMED = 21  # classes in the legend, the largest
+NAMED = 21  # how many classes the legend names: those with the largest areas
 SHOWN = ("truth", "before", "after")
 
 
 def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -> Figure:
-    """A row for each image: the image, its labels, each model's prediction before and after."""
+    """Draw a row for each image: image, labels, each model's predictions before and after."""
     models = [model.removesuffix(" (Ours)") for model in dict.fromkeys(cells["row"])]
     images = [column.removeprefix("Image ") for column in dict.fromkeys(cells["column"])]
     values = [style.first_seed(measurement) for measurement in measurements]
@@ -57,18 +57,18 @@ def _predictions(cells: pd.DataFrame, measurements: Measurements, colour: str) -
     return fig
 
 
-# Predictions under a shift; what changes is red in Figure 5 (SwinV2 and A-SwinV2), and yellow in
-# Figures A1 (Swin and A-Swin) and A2 (more of SwinV2 and A-SwinV2).
+# Predictions under a shift. Changed regions have red boxes in Figure 5 (SwinV2 and A-SwinV2) and
+# yellow ones in Figures A1 (Swin and A-Swin) and A2 (more of SwinV2 and A-SwinV2).
 fig5 = functools.partial(_predictions, colour=RED)
 figA1 = figA2 = functools.partial(_predictions, colour=YELLOW)
 
 
 def palette_of(classes: int) -> list[str]:
-    """The colour of each class of a dataset, the same in all figures.
+    """Return the colour of each class of a dataset, the same in all figures.
 
-    Up to 16 classes have the style's colours and their tints, which stay apart to colour-blind
-    readers. More have hues around the circle, by steps of the golden section, so that classes of
-    neighbouring numbers differ.
+    Up to 16 classes have the style's colours and their tints, which colour-blind readers can
+    distinguish. More classes have hues around the circle, ordered by the golden section, so that
+    classes with adjacent numbers have different hues.
     """
     shades = [*style.PALETTE, *map(_tint, style.PALETTE)]
     if classes <= len(shades):
@@ -79,7 +79,7 @@ def palette_of(classes: int) -> list[str]:
 
 
 def _largest_first(values: Sequence[Mapping[str, Any]], images: Sequence[str]) -> list[int]:
-    """The classes that the maps of a figure show, by their area."""
+    """Return the classes in the maps of a figure, by decreasing area."""
     maps = [own[f"{n}/{which}"] for own in values for n in images for which in SHOWN]
     labels, areas = np.unique(
         np.concatenate([np.ravel(classes) for classes in maps]), return_counts=True
@@ -93,7 +93,7 @@ def _tint(colour: str) -> str:
 
 
 def _coloured(classes: ArrayLike, palette: Sequence[str]) -> np.ndarray:
-    """Map classes (H, W) to colours (H, W, 3), white where nothing is known."""
+    """Map classes (H, W) to colours (H, W, 3), white for `UNSEEN`."""
     classes = np.asarray(classes)
     shown = np.ones((*classes.shape, 3))
     for label in np.unique(classes[classes != UNSEEN]):
@@ -108,7 +108,7 @@ def _pair(
     palette: Sequence[str],
     colour: str,
 ) -> None:
-    """Draw predictions before and after a shift, with boxes around what changes."""
+    """Draw predictions before and after a shift, with boxes around changed regions."""
     for ax, which in zip(axes, ("before", "after"), strict=True):
         style.picture(ax, _coloured(values[f"{number}/{which}"], palette))
         for top, left, height, width in values[f"{number}/boxes"]:

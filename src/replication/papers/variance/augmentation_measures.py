@@ -1,11 +1,11 @@
 """Table 1 and Figure 3: what augmentations do to the variance of an image.
 
-What is measured is what is trained with, timm's own augmentations on the recipe's crops, beside
-the theory of Propositions 1 to 3. Mixup weighs two images, Cutmix and random erasing choose by a
-mask between an image and something else, so the variance of the result follows from the first two
-moments of both. All results are ratios Var[after] / Var[before]. Moments may be those of many
-images (pooled) or of one image (within); the two answers differ because images differ in their
-means.
+The augmentations are those of training, timm's own, on random crops; the results are compared with
+the theory of Propositions 1 to 3. Mixup is a weighted sum of two images; Cutmix and random erasing
+choose by a mask between an image and another image or noise. So the variance of the result follows
+from the first two moments of both. All results are ratios Var[after] / Var[before]. The moments are
+those of many images together (pooled) or of one image (within); the ratios differ because images
+differ in their means.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ Number = TypeVar("Number", float, Tensor)
 Augmented = tuple[Tensor, float, float]
 """Images, and Var[after] / Var[before] by theory, pooled and within."""
 Augment = Callable[[Tensor], Augmented]
-"""Leaves the images ``(B, 3, H, W)`` that it is given as they are."""
+"""Augments images ``(B, 3, H, W)``, which it must not change in place."""
 
 QUANTITIES = ("pooled", "pooled theory", "within", "within theory", "mean shift")
 
@@ -44,9 +44,9 @@ QUANTITIES = ("pooled", "pooled theory", "within", "within theory", "mean shift"
 # three channels. The modes are timm's, whose rand draws one value for each channel, and "single",
 # which is the paper's rand: one value for the whole block.
 NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "single": (1.0, 1.0), "pixel": (1.0, 0.0)}
-# Beta(a, a) for so large an a is 0.5: timm's way to a fixed lambda.
+# For so large an a, Beta(a, a) is nearly constant 0.5, which gives timm's Mixup a fixed lambda.
 HALF = 1e6
-PATCHES = 8  # a side, in Cutmix's mask of patches
+PATCHES = 8  # patches on each side of the mask of Cutmix by patches
 CROP_PCT = 0.9  # of test images, as in the paper's example (p. 3)
 
 DEFAULT = (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
@@ -54,16 +54,16 @@ INCEPTION = (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD)
 
 
 def mixup_variance(lam: Number, rho: float = 0.0) -> Number:
-    """The ratio for lam * v_i + (1 - lam) * v_j of correlation `rho` (variance, Proposition 1).
+    """Return the ratio for lam * v_i + (1 - lam) * v_j (variance, Proposition 1).
 
-    The paper has rho = 0. Below 1 for every lam in (0, 1), unless the images are equal (rho = 1),
-    and above 1 for every other lam but 0 and 1.
+    `rho` is the correlation of the two images, 0 in the paper. The ratio is below 1 for lam in
+    (0, 1), unless the images are equal (rho = 1), and above 1 for lam below 0 or above 1.
     """
     return lam**2 + (1 - lam) ** 2 + 2 * lam * (1 - lam) * rho
 
 
 def beta_mixup_variance(alpha: float, rho: float = 0.0) -> float:
-    """Mean of `mixup_variance` over lam ~ Beta(alpha, alpha), which is how Mixup draws it.
+    """Return the mean of `mixup_variance` over lam ~ Beta(alpha, alpha), as Mixup draws it.
 
     E[lam (1 - lam)] = alpha / (2 (2 alpha + 1)), so that rho = 0 gives
     (alpha + 1) / (2 alpha + 1).
@@ -72,9 +72,9 @@ def beta_mixup_variance(alpha: float, rho: float = 0.0) -> float:
 
 
 def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
-    """The ratio where `area`, a fraction, comes from the other image (variance, Proposition 2).
+    """Return the ratio if the fraction `area` is from another image (variance, Proposition 2).
 
-    The two means differ by `gap`, 0 in the paper; `variance` is that of either image.
+    `gap` is the difference of the images' means, 0 in the paper; both have the same `variance`.
     """
     return 1 + area * (1 - area) * gap**2 / variance
 
@@ -82,13 +82,13 @@ def cutmix_variance(area: Number, gap: Number, variance: Number) -> Number:
 def erasing_variance(
     fraction: Number, mean: Number, variance: Number, power: float, shared: float = 0.0
 ) -> Number:
-    """The ratio where a `fraction` f of an image is noise e (variance, Proposition 3).
+    """Return the ratio if a `fraction` f of an image is noise e (variance, Proposition 3).
 
-    ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v is 1 for mean m = 0, variance v = 1,
-    power E[e^2] = 1 and s = 0: standardised images, noise of unit variance, a new value for each
-    pixel. The power is 0 for ``const``. The variance s of the erased block's mean is 0 for
-    ``pixel`` and for a batch of many blocks; within one image timm's ``rand`` has 1 / channels, and
-    one value for the whole block has 1.
+    It is ((1 - f) (v + m^2) + f E[e^2] - ((1 - f) m)^2 - f^2 s) / v. This is 1 for mean m = 0,
+    variance v = 1, power E[e^2] = 1 and s = 0: standardised images, and noise of unit variance with
+    a new value for each pixel. The power is 0 for ``const``. `shared`, s, is the variance of the
+    erased block's mean: 0 for ``pixel`` and for a batch of many blocks; within one image 1 /
+    channels for timm's ``rand``, and 1 if the whole block has one value.
     """
     kept = 1 - fraction
     second = kept * (variance + mean**2) + fraction * power
@@ -105,9 +105,10 @@ def augmentation_variance(
 
     Images are random resized crops of photographs of the measure's dataset, standardised by
     ImageNet's statistics (default-mean-std), by inception-mean-std, or each image by its own mean
-    and deviation, as the propositions assume. What is upsampled is no crop, which was enlarged
-    already, but the centre of the stored photograph under default-mean-std. A measure that names no
-    dataset takes white noise of ImageNet's statistics, of which the propositions speak exactly.
+    and standard deviation, as the propositions assume. Upsampling is applied to the centre of the
+    stored photograph under default-mean-std, as crops were resized already. If the measure names no
+    dataset, images are white noise with ImageNet's statistics, for which the propositions are
+    exact.
 
     Args:
         context: its seed decides crops and augmentations.
@@ -117,12 +118,13 @@ def augmentation_variance(
 
     Returns:
         ``"<augmentation> <images>/<quantity>"``, where the images are default, inception, own or
-        stored. The quantities are pooled, pooled theory (the variance of all pixels of all images),
-        within, within theory (the mean variance of one image) and mean shift (of the mean of all
-        pixels, in their deviations). Theory is filled with the images' own means, variances and
-        correlations. "before" is no augmentation: the images themselves against a mean of 0 and a
-        variance of 1. A training crop is compared with the test's image of its photograph, so that
-        noise has None there. Of photographs, their number and digest, too.
+        stored. The quantities are pooled and pooled theory (from the variance of all pixels of all
+        images), within and within theory (from the mean variance of one image), and mean shift
+        (change of the mean of all pixels, divided by their standard deviation). The theory uses the
+        measured means, variances and correlations of the images. "before" is no augmentation: it
+        compares the images with a mean of 0 and a variance of 1. "training crop" compares the test
+        image of a photograph with its training crop; it is None for noise. For photographs also
+        their number and digest.
     """
     photos = photographs(context, images) if context.datasets else None
     values: dict[str, float | str | None] = {}
@@ -154,7 +156,7 @@ def augmentation_variance(
 
 
 def augmentation_montage(context: Context, image_size: int) -> Values:
-    """Figure 3: two photographs and what becomes of them, with the variance of each.
+    """Figure 3: two photographs and augmented images of them, with the variance of each.
 
     Each photograph is standardised by its own mean and deviation, so that the propositions'
     conditions hold exactly: equal means, variance 1.
@@ -198,7 +200,7 @@ class _Moments:
 
     @classmethod
     def standard(cls, images: int) -> _Moments:
-        """Of as many images of mean 0 and variance 1."""
+        """Return the moments of `images` images with mean 0 and variance 1."""
         return cls(images, 0.0, images, images)
 
     def add(self, other: _Moments) -> None:
@@ -218,7 +220,7 @@ class _Moments:
 
 @dataclass
 class _Ratio:
-    """Images before and after an augmentation, and what theory expects of their sums."""
+    """Moments of images before and after an augmentation, and the sums that theory predicts."""
 
     before: _Moments = field(default_factory=_Moments)
     after: _Moments = field(default_factory=_Moments)
@@ -245,25 +247,25 @@ class _Ratio:
 
 
 def _noise(images: int, size: int, seed: int) -> Tensor:
-    """White noise in the place of pixels, of ImageNet's means and deviations."""
+    """Return white noise as pixels, with ImageNet's means and standard deviations."""
     noise = torch.randn(images, 3, size, size, generator=torch.Generator().manual_seed(seed))
     mean, deviation = (torch.tensor(each)[:, None, None] for each in DEFAULT)
     return mean + deviation * noise
 
 
 def _normalised(pixels: Tensor) -> dict[str, Tensor]:
-    """The same images by each normalisation; own takes each image's own mean and deviation."""
+    """Return the images under each normalisation; ``own`` uses each image's mean and deviation."""
     flat = pixels.flatten(1)
     mean, deviation = (each[:, None, None, None] for each in (flat.mean(1), flat.std(1)))
     return {
         "default": normalize(pixels, *DEFAULT),
         "inception": normalize(pixels, *INCEPTION),
-        "own": (pixels - mean) / deviation.clamp_min(1 / 255),  # a plain image has none
+        "own": (pixels - mean) / deviation.clamp_min(1 / 255),  # it is 0 for a constant image
     }
 
 
 def _upsampled(mode: Mode) -> Augment:
-    """Twice the size; the theory is that of white noise (variance, Theorem 1)."""
+    """Return upsampling to twice the size, with the theory of white noise (variance, Theorem 1)."""
 
     def augment(images: Tensor) -> Augmented:
         height, width = images.shape[-2:]
@@ -275,7 +277,7 @@ def _upsampled(mode: Mode) -> Augment:
 
 
 def _cropped(images: Tensor) -> Augmented:
-    """Cut out the centre, half as high and wide."""
+    """Crop the centre, half as high and wide."""
     height, width = images.shape[-2:]
     top, left = height // 4, width // 4
     return images[..., top : top + height // 2, left : left + width // 2], 1.0, 1.0
@@ -291,12 +293,12 @@ def _duplicated(images: Tensor) -> Augmented:
 
 
 def _concatenated(images: Tensor) -> Augmented:
-    """Two images side by side."""
+    """Put two images side by side."""
     return torch.cat([images, images.flip(0)], dim=-1), 1.0, _masked(images, torch.tensor(0.5))
 
 
 def _mixup(alpha: float) -> Augment:
-    """Mixup, lambda drawn for each image (variance, Proposition 1)."""
+    """Return Mixup with a lambda drawn for each image (variance, Proposition 1)."""
 
     def augment(images: Tensor) -> Augmented:
         mixup = Mixup(mixup_alpha=alpha, mode="elem", num_classes=2)
@@ -308,7 +310,7 @@ def _mixup(alpha: float) -> Augment:
 
 
 def _mixed(lam: float) -> Augment:
-    """Mixup at one lambda, also outside (0, 1) (variance, Proposition 1)."""
+    """Return Mixup with a fixed lambda, also outside (0, 1) (variance, Proposition 1)."""
 
     def augment(images: Tensor) -> Augmented:
         mixed = lam * images + (1 - lam) * images.flip(0)
@@ -319,7 +321,7 @@ def _mixed(lam: float) -> Augment:
 
 
 def _cutmix(images: Tensor) -> Augmented:
-    """Cutmix of each image with another (variance, Proposition 2)."""
+    """Apply Cutmix to each image and another (variance, Proposition 2)."""
     cutmix = Mixup(
         mixup_alpha=0, cutmix_alpha=1.0, mode="elem", label_smoothing=0, num_classes=len(images)
     )
@@ -329,7 +331,7 @@ def _cutmix(images: Tensor) -> Augmented:
 
 
 def _patched(images: Tensor) -> Augmented:
-    """Half of the patches from another image, as variants of Cutmix choose patches by a mask."""
+    """Replace half of the patches by those of another image, as variants of Cutmix do."""
     sides = images.shape[-2:]
     grid = torch.rand(len(images), PATCHES**2).argsort(1).view(-1, 1, PATCHES, PATCHES)
     mask = upsample((grid < PATCHES**2 // 2).float(), (sides[0], sides[1]), "nearest")
@@ -338,7 +340,7 @@ def _patched(images: Tensor) -> Augmented:
 
 
 def _erased(mode: str) -> Augment:
-    """Random erasing, every image erased once (variance, Proposition 3)."""
+    """Return random erasing of one block in every image (variance, Proposition 3)."""
     power, shared = NOISE[mode]
     erase = RandomErasing(probability=1, mode="rand" if mode == "single" else mode, device="cpu")
 
@@ -359,14 +361,14 @@ def _erased(mode: str) -> Augment:
 
 
 def _masked(images: Tensor, area: Tensor) -> float:
-    """Mean of `cutmix_variance` where `area` of each image comes from its partner from the end."""
+    """Return the mean of `cutmix_variance`; `area` of image i is from image i from the end."""
     flat = images.flatten(1)
     means, variance = flat.mean(1), flat.var(1, correction=0).mean()
     return cutmix_variance(area, means - means.flip(0), variance).mean().item()
 
 
 def _correlations(images: Tensor) -> tuple[float, float]:
-    """Correlation of the images with their partners from the end, pooled and within an image."""
+    """Return the correlation of each image i with image i from the end, pooled and within."""
     flat = images.flatten(1)
     return _correlation(flat - flat.mean()), _correlation(flat - flat.mean(1, keepdim=True))
 
@@ -394,9 +396,9 @@ AUGMENTATIONS: dict[str, Augment] = {
         for mode in NOISE
     },
 }
-"""What is measured, by name and normalisation."""
+"""The measured augmentations; a key is name and normalisation."""
 
 
 def _to_bytes(image: Tensor) -> Any:
-    """Map a standardised ``(3, H, W)`` image to what a screen shows, mid-grey for zero."""
+    """Map a standardised ``(3, H, W)`` image to ``(H, W, 3)`` in 0..255, with grey for zero."""
     return (127.5 + 60 * image).clamp(0, 255).round().int().permute(1, 2, 0).tolist()

@@ -12,7 +12,7 @@ from vitrail.variance.rescaling import constant_scale
 
 PAPER_FACTOR = constant_scale((14, 14), (28, 28))
 
-# Label and colour of each way to calibrate P, the same in all figures.
+# Label and colour of each calibration of P, the same in all figures.
 CALIBRATIONS = {
     "UP(P)": ("UP(P)", 1),
     "UP(P)/sqrt(k)": (r"UP(P)$/\sqrt{k}$", 2),
@@ -68,7 +68,7 @@ def fig2(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 
 
 def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
-    """Show what Mixup, Cutmix and random erasing make of two photographs (Figure 3)."""
+    """Show Mixup, Cutmix and random erasing of two photographs (Figure 3)."""
     values = style.first_seed(measurements[0])
     names = list(dict.fromkeys(cells["row"]))
     variance = cells.set_index("row")["measured"]
@@ -82,8 +82,8 @@ def fig3(cells: pd.DataFrame, measurements: Measurements) -> Figure:
 def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw the gain over s = 1 by factor s: a panel for each model, a line for each test size.
 
-    Bars are one standard deviation over the seeds: with two seeds, Student's 95 % interval is nine
-    deviations wide on either side, and hides the lines.
+    Error bars are one standard deviation over the seeds: with two seeds, Student's 95 % interval is
+    plus and minus nine standard deviations, and would hide the lines.
     """
     cells = cells.copy()
     cells[["model", "size"]] = cells["row"].str.split(", ", n=1, expand=True)

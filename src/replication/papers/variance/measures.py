@@ -1,13 +1,13 @@
-"""What the paper's tables and figures measure, as functions that `artifacts.yaml` names.
+"""Measures of the paper's tables and figures, which `artifacts.yaml` names.
 
-Table 2 `upsampling`, Table 3 `rescaling`, and `amplification`, which tests whether Table 3's gain
-comes from the variance; Figures 1 and 2 `embedding_variance` and `position_maps`; the gradient that
-the problem statement begins with, `normalisation_gradient`. Table 1 and Figure 3 are in
-`augmentation_measures`; Tables 5 and 6 need accuracy alone.
+`upsampling` is Table 2, `rescaling` Table 3; `amplification` tests whether the gain in Table 3
+comes from the variance; `embedding_variance` and `position_maps` are Figures 1 and 2;
+`normalisation_gradient` is the gradient in the paper's problem statement. Table 1 and Figure 3 are
+in `augmentation_measures`; Tables 5 and 6 only need accuracy.
 
-Test sizes are the paper's (224 ... 864, trained at 224). A recipe that was trained on images of n
-pixels is tested at n / 224 of them, so that the ratio to the training size is the paper's; models
-that the paper lacks, published for other sizes, are tested at so many pixels.
+Test sizes are given as in the paper (224 ... 864, trained at 224). A recipe trained on images of n
+pixels is tested at n / 224 times the given size, so that the ratio to the training size is the
+paper's. For models that are not in the paper, published for other sizes, sizes are pixels.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ from vitrail.variance.upsampling import (
 )
 
 RIGHT = "right"
-"""The name that rows of right and wrong images are kept by."""
+"""The name of the saved rows that say which images are classified correctly."""
 METHODS: dict[str, dict[str, Any]] = {
     "baseline": {"calibration": "none"},
     # Table 3 applies its constant at 224 pixels too, where nothing is upsampled.
@@ -57,10 +57,10 @@ def upsampling(
     cases: Mapping[str, Mapping[str, Any]],
     monte_carlo: Mapping[str, Any],
 ) -> Values:
-    """Table 2: k of white noise, exactly and as the paper measured it.
+    """Table 2: the variance ratio k of white noise, exact and by sampling as in the paper.
 
-    Cases are arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name;
-    `monte_carlo` has the ``case`` to sample, from how many ``maps`` of noise.
+    `cases` are arguments of `axis_variance_ratio` (``old``, ``new``, ``antialias``) by name;
+    `monte_carlo` names the ``case`` to sample and the number of ``maps`` of noise.
 
     Returns:
         ``"<mode> <case>/<quantity>"`` for k2D, k1D, 1/sqrt(k2D), 1/sqrt(k1D) and mean, which is
@@ -91,21 +91,21 @@ def _ratios(name: str, k2d: float, k1d: float, mean: float | None = None) -> dic
 
 
 def normalisation_gradient(context: Context, channels: int, ratios: Sequence[float]) -> Values:
-    """The gradient d LN(X+P)/dP of one token by the variance of X, where Var[P] = 1.
+    """Measure the gradient d LN(X+P)/dP of one token for several Var[X], with Var[P] = 1.
 
     Source: variance, Sec. "Problem Statement". With z = LN(X+P) the gradient is
-    (I - 11'/n - zz'/n) / sqrt(Var[X+P]), a projection on n - 2 dimensions over the deviation. Its
-    Frobenius norm over sqrt(n - 2) is therefore 1 / sqrt(Var[X+P]). The paper's 1 / sqrt(Var[X]) is
-    that where X varies far more than P.
+    (I - 11'/n - zz'/n) / sqrt(Var[X+P]): a projection on n - 2 dimensions, divided by the standard
+    deviation. So its Frobenius norm over sqrt(n - 2) is 1 / sqrt(Var[X+P]). The paper's
+    1 / sqrt(Var[X]) is the limit for Var[X] much larger than Var[P].
 
     Args:
         context: its seed draws X and P.
-        channels: n, of a token.
-        ratios: of Var[X] to Var[P].
+        channels: n, the channels of a token.
+        ratios: values of Var[X] / Var[P].
 
     Returns:
-        ``"<ratio>/..."``: gradient, its norm by automatic differentiation; exact and paper, the two
-        laws; gradient/paper.
+        ``"<ratio>/..."``: gradient, this norm by automatic differentiation; exact,
+        1 / sqrt(Var[X+P]); paper, 1 / sqrt(Var[X]); gradient/paper.
     """
     generator = torch.Generator().manual_seed(context.seed)
     drawn = torch.randn(2, channels, generator=generator, dtype=torch.float64)
@@ -129,7 +129,7 @@ def normalisation_gradient(context: Context, channels: int, ratios: Sequence[flo
 
 
 def _passes_by_size(given: Mapping[str, Any], models: int) -> Passes:
-    """At each test size that is judged, one pass by each of the models."""
+    """Return the forward passes of an image: one by each model at each test size not skipped."""
     sizes = {*given["sizes"]} - {*given.get("skipped", ())}
     trained_at = given["trained_at"] or given["side"]
     return {size / trained_at: models for size in sorted(sizes)}
@@ -146,17 +146,25 @@ def rescaling(
     images: int | None = None,
     skipped: Sequence[int] = (),
 ) -> Values:
-    """Table 3: top-1 accuracy (percent) at larger test sizes, by how P is calibrated.
+    """Table 3: top-1 accuracy (percent) at larger test sizes, for each calibration of P.
 
-    Source: variance, Sec. "Rescaling Positional Embedding". Sizes are the paper's, who trained at
-    `trained_at`, or pixels if that is None; `mode` and `antialias` are of interpolation. So many
-    `images` are judged, spread evenly over the validation split; None is all.
+    Source: variance, Sec. "Rescaling Positional Embedding".
+
+    Args:
+        trained: the model and its dataset.
+        sizes: test sizes, relative to `trained_at`, or in pixels if that is None.
+        trained_at: the paper's training size.
+        mode: of the interpolation of P.
+        antialias: of the interpolation of P.
+        batch_size: images of a batch.
+        images: how many, spread evenly over the validation split; None is all.
+        skipped: sizes that are not measured.
 
     Returns:
         ``"<size>/<method>"`` for the methods baseline, iid (the paper's) and empirical, and
-        ``"<size>/<method>-baseline"``, the gain on the same images; each by image, too. None at
-        sizes that are `skipped`; and for all but the baseline where the model adds no table to its
-        patches (as with RoPE alone) and nothing can be calibrated.
+        ``"<size>/<method>-baseline"``, the gain on the same images; each also by image. Values of
+        `skipped` sizes are None. If the model adds no table of positions to its patches (for
+        example with RoPE only), all methods but the baseline are None.
     """
     gained = ("iid", "empirical")
     names = (*METHODS, *(f"{name}-baseline" for name in gained))
@@ -176,7 +184,7 @@ def rescaling(
 def _with_gains(
     right: Mapping[str, Tensor], base: str, names: Iterable[str], size: int
 ) -> dict[str, float | str]:
-    """The percentage of images that are right by each model, and the gain of some over `base`."""
+    """Return the accuracy of each model in percent, and the gain of `names` over `base`."""
     gains = {f"{name}-{base}": right[name] - right[base] for name in names}
     values: dict[str, float | str] = {}
     for name, scores in {**right, **gains}.items():
@@ -197,14 +205,14 @@ def amplification(
     images: int | None = None,
     skipped: Sequence[int] = (),
 ) -> Values:
-    """Top-1 accuracy (percent) with s * UP(P) for free factors s; arguments as in `rescaling`.
+    """Measure top-1 accuracy (percent) with s * UP(P) for factors s; arguments as in `rescaling`.
 
-    The paper's method is one such factor. If it helps because it restores a variance, then the
+    The paper's method is one such factor. If it helps because it restores the variance, then the
     best factor is the one that restores it, sqrt(Var P / Var UP(P)).
 
     Returns:
         ``"<size>/<factor>"``, the factor with two decimals, and ``"<size>/<factor>-1.00"``, the
-        gain over plain UP(P) on the same images; each by image, too.
+        gain over plain UP(P) on the same images; each also by image.
     """
     methods = {f"{factor:.2f}": {"scale": factor} for factor in sorted({1.0, *factors})}
     values: dict[str, float | str | None] = {}
@@ -220,7 +228,7 @@ def amplification(
 
 
 def _passes_of_embeddings(given: Mapping[str, Any]) -> Passes:
-    """Each image once: it passes the patch embedding alone, but to read it takes the time."""
+    """Return the cost as forward passes: one per image, whose reading takes most of the time."""
     trained_at = given["trained_at"] or given["side"]
     passes = {size / trained_at: 1.0 for size in given["sizes"]}
     passes[1] = passes.get(1, 0) + given["train_images"] / given["images"]
@@ -240,11 +248,12 @@ def embedding_variance(
 ) -> Values:
     """Figure 1: Var[X] and Var[P] in training and at each test size (variance, Eq. 1-6).
 
-    Arguments are as in `rescaling`. X is the patch embedding of the images, through the recipe's
-    training transform or through the evaluation's, P the position embedding of the patches.
+    Arguments are as in `rescaling`. X is the patch embedding of images under the recipe's training
+    transform (``training``) or evaluation transform; P is the position embedding of the patches.
 
     Returns:
-        ``"training/..."`` and ``"<size>/..."`` with patch, baseline, iid and empirical.
+        ``"training/..."`` and ``"<size>/..."`` with patch (Var[X]), and baseline, iid and empirical
+        (Var[P] under each calibration).
     """
     model: Any = trained.model
     train = TrainingSamples(
@@ -277,8 +286,8 @@ def position_maps(
     """Figure 2: the variance of P over channels at every position; arguments as in `rescaling`.
 
     Returns:
-        For P and each method (baseline, iid, empirical): ``"<table>/variance"`` and
-        ``"<table>/ratio"`` to P's, of the whole table, and ``"map <table>"``, (rows, columns).
+        for P and each method (baseline, iid, empirical): ``"<table>/variance"``, of the whole
+        table; ``"<table>/ratio"``, this over P's; and ``"map <table>"``, (rows, columns).
     """
     _, models = _enlarged(trained, size, trained_at, mode, antialias)
     values: dict[str, Any] = {}
@@ -298,9 +307,9 @@ def _enlarged(
     antialias: bool,
     methods: Mapping[str, Mapping[str, Any]] = METHODS,
 ) -> tuple[int, dict[str, nn.Module]]:
-    """The test size in pixels of the run's recipe, and the model at that size by each method.
+    """Return the test size in pixels, and the model at that size with P calibrated by each method.
 
-    A model without a table of position embeddings is the same by all of them.
+    A model without a table of position embeddings is the same for all methods.
     """
     trained_at = trained_at or trained.recipe.data.image_size
     pixels, rest = divmod(size * trained.recipe.data.image_size, trained_at)
@@ -320,7 +329,7 @@ def _enlarged(
 def _test_batches(
     trained: Trained, pixels: int, batch_size: int, images: int | None, done: int = 0
 ) -> Iterable[tuple[Tensor, Tensor]]:
-    """Batches of the images that are judged, without those that are `done`."""
+    """Return batches of the test images, without the first `done` images."""
     dataset: Any = build(trained.info, "val", trained.data_root, trained.seed)
     chosen = Subset(dataset, evenly_spread(len(dataset), images)[done:])
     samples = EvaluationSamples(chosen, eval_transform(trained.recipe, trained.info, pixels))
@@ -336,10 +345,10 @@ def _right(
     images: int | None,
     decided: Mapping[str, Any],
 ) -> dict[str, Tensor]:
-    """Which images (N,) each model has right, 1 or 0; each is decoded and resized once.
+    """Return for each model which images it classifies correctly: (N,) of 1 or 0.
 
-    A measurement that was killed goes on behind the rows that it kept; `decided` and the names of
-    the models say how these were made.
+    Each image is decoded and resized once for all models. An interrupted measurement resumes after
+    its saved rows; `decided` and the names of the models identify these.
     """
     how = {"pixels": pixels, "batch": batch_size, "images": images, "by": [*models], **decided}
     with kept_rows(trained, RIGHT, **how) as rows:
@@ -355,7 +364,7 @@ def _right(
 
 
 def _patch_variance(trained: Trained, model: Any, batches: Iterable[Tensor]) -> float:
-    """Var[X] of all patch embeddings of these images, flattened as the paper does."""
+    """Return Var[X] over all values of the patch embeddings of these images, as in the paper."""
     total, first, second = 0, 0.0, 0.0
     for batch in batches:
         embedded = model.patch_embed(batch.to(trained.device, non_blocking=True)).double()

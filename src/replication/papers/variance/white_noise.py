@@ -1,7 +1,8 @@
-"""A control beside Figure 2 of published weights: a table that is interpolated white noise; ours.
+"""A control for Figure 2 with published weights: a table of interpolated white noise; ours.
 
-A model that was trained at one size and went on at a larger one begins there with an interpolated
-table. What a second interpolation keeps of such a table says nothing of how training smoothed it.
+A model that is trained at one size and then at a larger one starts there with an interpolated
+table. The variance that a second interpolation keeps of such a table does not show how much
+training has smoothed it.
 """
 
 from __future__ import annotations
@@ -13,11 +14,14 @@ from vitrail.variance.upsampling import variance_ratio, weight_matrix
 
 
 def interpolated_noise(context: Context, sizes: Sequence[int]) -> Values:
-    """Var of white noise after a second bicubic interpolation to that after the first, exactly.
+    """Compute the variance of white noise after two bicubic interpolations over that after one.
+
+    The result is exact.
 
     Args:
-        context: without influence, as nothing is drawn.
-        sizes: the sides of the noise, of the table P made of it, and of UP(P), in positions.
+        context: not used, as no random numbers are drawn.
+        sizes: the sides of the noise, of the table P interpolated from it, and of UP(P), in
+            positions.
 
     Returns:
         ``"<table>/ratio"`` for P, baseline, iid and empirical, as `position_maps` has them.

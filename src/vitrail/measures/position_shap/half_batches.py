@@ -46,8 +46,8 @@ class Fold:
 def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
     """Split batches into random halves, each the background of the other (position, App. E).
 
-    In a last batch that is not full, samples of the batch before complete the background, so that
-    it may have any size. `positions` is N, how many of the model's positions permute.
+    If the last batch is not full, samples of the previous batch complete the background, so that
+    the last batch may have any size. `positions` is N, the number of positions that permute.
 
     Raises:
         VitrailError: a batch has no two halves.
@@ -84,8 +84,8 @@ def position_shap_half_batches(
     Source: position, App. E, for the protocol; position, App. A, Eq. 7-8, for the loss, whose
     minimum `shapley` returns.
 
-    `model` and `samples` are those of `position_shap_sweep`. `folds` say what is explained with
-    which background; by default `draw_folds` draws them with `batch_size` and `seed`.
+    `model` and `samples` are as in `position_shap_sweep`. `folds` say which samples are explained
+    with which background; by default `draw_folds` draws them with `batch_size` and `seed`.
 
     Raises:
         VitrailError: there are fewer than two samples, the folds do not explain each of them once,

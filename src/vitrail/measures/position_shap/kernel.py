@@ -1,7 +1,7 @@
 """Kernel SHAP of any number of features, by all of their coalitions (position, Sec. 2, App. A).
 
 P-SHAP has two features, the image and the position embedding, and needs no regression: `shapley` is
-the closed form of what is solved here. M features, such as parts of both, need 2^M evaluations of
+the closed form of the regression here. M features, such as parts of both, need 2^M evaluations of
 the network, one for each coalition.
 """
 
@@ -32,8 +32,8 @@ def kernel_shap(response: Callable[[Tensor], Tensor], features: int) -> Tensor:
     this sum, and the others from weighted least squares.
 
     Args:
-        response: f of coalitions ``(C, M)``, booleans that are true for features that are there:
-            ``(C,)``. It decides what stands for a feature that is removed, its background.
+        response: f, from coalitions ``(C, M)``, booleans that are true for present features, to
+            ``(C,)``. It also decides by which background a removed feature is replaced.
         features: M.
 
     Raises:

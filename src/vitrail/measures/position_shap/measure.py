@@ -50,17 +50,17 @@ def position_shap(
         estimator: "sweep" takes all other images as the background of each, in 1 + K forward passes
             per image, and gives an interval; "half-batches" takes half a batch as the background of
             the other half, in about 3 + `batch_size` / 2 passes per image, and gives none.
-        permutations: K, for each image; 1 or an even number. None: 4, or 2 of more than 5,000
-            images. Of the sweep alone, as the next.
+        permutations: K, for each image; 1 or an even number. None: 4, or 2 for more than 5,000
+            images. For the estimator "sweep" only, as `max_half_width`.
         max_half_width: stop as soon as the interval's half width is at most this. The images are
             then taken in an order drawn from the seed.
         batch_size: images at a time. None: the `DataLoader`'s, else 128; by half-batches 32, since
             there it decides how large the background is.
-        seed: of all that is drawn.
+        seed: of all random draws.
         workers: processes that load the images of a sweep; 0 loads them here. None: the
             `DataLoader`'s, else 0.
-        resume: a file that a later sweep goes on from; it is deleted at the end.
-        data_digest: of images and labels; a file to resume of another one is refused.
+        resume: a file from which a later sweep resumes; it is deleted at the end.
+        data_digest: digest of images and labels; a file to resume with another digest is refused.
 
     Returns:
         with ``mean``, the model's P-SHAP from 0 to 1 over the images that it classifies correctly,

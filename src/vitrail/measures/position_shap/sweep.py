@@ -1,7 +1,7 @@
 """Position-SHAP of a model by one sweep over its data: our estimator (position, Sec. 3).
 
-The one idea: for each class, v(P) and v(0) are means over the data. So one sweep over the data, of
-1 + K forward passes per sample, gives them for all samples and classes at once. The background of a
+For each class, v(P) and v(0) are means over the data. So one sweep over the data, with 1 + K
+forward passes per sample, gives them for all samples and classes at once. The background of a
 sample is all other samples: only its own term is left out of the means (`shapley.coalitions`). Here
 logits are collected; `shapley.estimate` computes P-SHAP from them.
 """
@@ -25,12 +25,12 @@ from vitrail.measures.position_shap.shapley import PositionShap, estimate, expla
 from vitrail.measures.resume import ResumeFile
 from vitrail.seeding import derive
 
-PERMUTATIONS, MANY = (4, 2), 5000  # K of a sample, and where there are more samples than this
-FEWEST = 100  # samples from which on an interval is trusted to stop a sweep
+PERMUTATIONS, MANY = (4, 2), 5000  # K up to MANY samples, and for more samples
+FEWEST = 100  # a sweep does not stop by its interval before this many samples
 
 
 def default_permutations(samples: int) -> int:
-    """Return K for a number of samples: permutations then add less variance than sampling does."""
+    """Return K for a number of samples, so that permutations add less variance than sampling."""
     return PERMUTATIONS[samples > MANY]
 
 
@@ -48,9 +48,9 @@ def position_shap_sweep(
 ) -> PositionShap:
     """Measure P-SHAP with all other samples as the background of each.
 
-    Sample i is passed through the model once as it is and `permutations` times with its positions
-    permuted. Its permutations follow from the seed and i alone, and no two samples share them:
-    permutations common to all would not average out over samples.
+    Sample i is passed through the model once unchanged and `permutations` times with its positions
+    permuted. Its permutations depend on the seed and i only, and differ between samples: errors of
+    common permutations would not average out over samples.
 
     Args:
         model: a classifier in evaluation mode that `permutable` takes. On CUDA call
@@ -62,8 +62,8 @@ def position_shap_sweep(
         batch_size: images at a time; it does not change what is drawn.
         seed: of the permutations and that order.
         workers: processes that load samples; 0 does it here.
-        resume: a file that a later call goes on from; it is deleted at the end.
-        data_digest: of the samples and labels; a file of another one is not resumed.
+        resume: a file from which a later call resumes; it is deleted at the end.
+        data_digest: digest of samples and labels; a file with another digest is refused.
 
     Raises:
         VitrailError: the model's positions cannot be permuted, there are fewer than two samples,
@@ -110,7 +110,7 @@ def position_shap_sweep(
             indices = order[done : done + len(truth)]
             draws = draws_of(indices, permutations, permuting.positions, seed)
             clean, permuted = logits_of(permuting, images, draws).split([1, permutations])
-            explained_classes(clean[0], truth)  # a wrong label is refused before it is kept
+            explained_classes(clean[0], truth)  # raises for a wrong label before it is saved
             means = [_mean(half) for half in permuted.tensor_split(min(2, permutations))]
             labels.append(truth)
             logits.append(torch.stack([clean[0], *means], dim=1))  # f(X, P), mean_k f(X, P_k)
@@ -136,7 +136,7 @@ def draw_order(samples: int, seed: int) -> Tensor:
 
 
 def draw_permutations(count: int, positions: int, purpose: str, *counters: int) -> Tensor:
-    """Draw ``(count, positions)`` permutations that follow from `purpose` and the counters."""
+    """Draw permutations ``(count, positions)``; they depend on `purpose` and the counters only."""
     generator = torch.Generator().manual_seed(derive(purpose, *counters))
     # Ranks of uniform numbers: one draw for all rows.
     return torch.rand(count, positions, dtype=torch.float64, generator=generator).argsort(dim=1)
@@ -150,10 +150,10 @@ def draws_of(samples: Tensor, permutations: int, positions: int, seed: int) -> T
 
 
 def logits_of(model: Permutable, images: Tensor, draws: Tensor | None = None) -> Tensor:
-    """Return the logits of images as they are and under each permutation, float64 on the CPU.
+    """Return the logits of images, unpermuted and under each permutation, float64 on the CPU.
 
-    Images go to the device once and all logits come back together, since each copy between the two
-    makes one wait for the other.
+    Images are copied to the device once and all logits are copied back together, since at each copy
+    CPU and GPU wait for each other.
 
     Args:
         model: in evaluation mode.

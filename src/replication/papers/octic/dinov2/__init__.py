@@ -1,4 +1,4 @@
-"""Self-supervised pre-training by DINOv2 (Oquab et al., 2024), and how its features are judged.
+"""Self-supervised pre-training by DINOv2 (Oquab et al., 2024), and the evaluation of its features.
 
 To read it in order: `vit` (the dense backbone), `network` (backbones with the projection head),
 `crops` (what teacher and student see), `losses`, `optimizer` (rates, decays, the moving average),

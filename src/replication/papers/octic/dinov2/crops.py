@@ -1,4 +1,4 @@
-"""What teacher and student see of an image: DINOv2's crops of two sizes, and block-wise masks."""
+"""The inputs of teacher and student: DINOv2's crops of two sizes, and block-wise masks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def quarter_turn(image: Image.Image) -> Image.Image:
 
 
 class MultiCrop:
-    """PIL image -> two global crops ``(2, 3, S, S)`` and local ones ``(V, 3, s, s)``."""
+    """Transform a PIL image to two global crops ``(2, 3, S, S)`` and V local ``(V, 3, s, s)``."""
 
     def __init__(self, recipe: SelfSupervisionRecipe, info: DatasetInfo) -> None:
         spec, data = recipe.crops, recipe.data
@@ -62,7 +62,7 @@ class MultiCrop:
         self._local = [crop(spec.local_size, spec.local_scale, local, 0.0)] * spec.local_count
 
     def __call__(self, image: Image.Image) -> tuple[Tensor, ...]:
-        """Draw the crops of an image; without local ones there is one tensor."""
+        """Draw the crops of an image: a tensor of global, and if V > 0 one of local crops."""
         if self._side:
             image = image.resize((self._side, self._side), Image.Resampling.LANCZOS)
         sets = [crops for crops in (self._global, self._local) if crops]
@@ -71,16 +71,16 @@ class MultiCrop:
 
 
 def by_view(crops: Tensor) -> Tensor:
-    """Put ``(B, V, 3, S, S)`` in the losses' order, ``(V B, 3, S, S)``: all first views, then..."""
+    """Reorder crops ``(B, V, 3, S, S)`` to ``(V B, 3, S, S)``, by views, as the losses expect."""
     return crops.transpose(0, 1).flatten(0, 1)
 
 
 def block_mask(grid: tuple[int, int], patches: int) -> np.ndarray:
-    """Mask blocks of a grid ``(h, w)`` bool until `patches` are masked, never more.
+    """Return a mask ``(h, w)`` bool of random blocks, with at most `patches` masked patches.
 
-    The masks are BEiT's, as iBOT draws them, by Python's generator. A block masks up to half of the
-    grid, its area is drawn from 4 patches on, its aspect ratio from 0.3 to 1 / 0.3; ten in a row
-    that do not fit end it.
+    The masks are BEiT's, as iBOT draws them, by Python's generator. Blocks are drawn until
+    `patches` are masked or ten blocks in a row do not fit. A block has an area from 4 patches to
+    half of the grid, and an aspect ratio from 0.3 to 1 / 0.3.
     """
     mask = np.zeros(grid, dtype=bool)
     while patches > 0:
@@ -109,8 +109,9 @@ def masks(
 ) -> Tensor:
     """Draw the masks of some crops, ``(crops, h w)`` bool.
 
-    ``int(crops * probability)`` of them have one; the shares of patches are spread over `ratio`,
-    one from each of as many equal intervals. The others, in a random order among them, see all.
+    ``int(crops * probability)`` crops get a mask. The range `ratio` is divided into as many equal
+    intervals, and the share of masked patches is drawn from one interval for each. The other crops
+    have no masked patch. The order is random.
     """
     count, patches = int(crops * probability), grid[0] * grid[1]
     intervals = itertools.pairwise(np.linspace(*ratio, count + 1))
@@ -121,10 +122,10 @@ def masks(
 
 
 class Masked(NamedTuple):
-    """Masks of crops, with the number and place of their masked patches.
+    """Masks of crops, with the positions and weights of their masked patches.
 
-    Both are computed where the mask is drawn, on the CPU: to count what a mask on a GPU chooses,
-    each step would wait for it (facebookresearch/dinov2 does the same in its `collate`).
+    Both are computed on the CPU, where the mask is drawn: with a mask on a GPU, each step would
+    wait for the number of masked patches (facebookresearch/dinov2 does the same in `collate`).
     """
 
     mask: Tensor  # (crops, N) bool
@@ -133,10 +134,10 @@ class Masked(NamedTuple):
 
     @classmethod
     def of(cls, mask: Tensor) -> Masked:
-        """Count the patches of masks ``(crops, N)`` bool."""
+        """Make it from masks ``(crops, N)`` bool."""
         weight = (1 / mask.sum(1, keepdim=True).clamp(min=1)).expand(mask.shape)[mask]
         return cls(mask, mask.flatten().nonzero().flatten(), weight)
 
     def to(self, device: torch.device) -> Masked:
-        """Copy all to a device, without waiting for it."""
+        """Copy all tensors to a device, without waiting for the copy."""
         return Masked(*(tensor.to(device, non_blocking=True) for tensor in self))

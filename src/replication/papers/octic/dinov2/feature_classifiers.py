@@ -1,4 +1,4 @@
-"""Classifiers of frozen features: neighbours, also in a folder of images, and a linear layer."""
+"""Classifiers of frozen features: nearest neighbours and logistic regression."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import require_finite
 
 TEMPERATURE = 0.07
-CHUNK = 1 << 18  # rows of a bank that are on the device at a time, the number of the released code
-QUERIES = 256  # that meet them at a time
-UNLABELLED = -100  # the label that torch's cross-entropy leaves out
+CHUNK = 1 << 18  # rows of a bank on the device at a time, as in the released code
+QUERIES = 256  # queries that are compared with them at a time
+UNLABELLED = -100  # the label that torch's cross-entropy ignores
 
 Metric = Literal["cosine", "L2"]
 
@@ -40,11 +40,11 @@ def knn_accuracy(
     """Classify the images of a folder by their nearest neighbours in another, as DINOv2 does.
 
     Args:
-        model: images ``(B, 3, H, W)`` to features ``(B, C)``; it is run in evaluation mode, and
-            put back into its own.
-        view: a PIL image to ``(3, H, W)``.
-        train: a folder of one folder of images for each class.
-        val: the like, with the same classes.
+        model: maps images ``(B, 3, H, W)`` to features ``(B, C)``; it is run in evaluation mode,
+            and its mode is restored.
+        view: transforms a PIL image to ``(3, H, W)``.
+        train: a folder with one folder of images for each class.
+        val: another, with the same classes.
         neighbours: how many vote.
         batch_size: images at a time.
 
@@ -93,16 +93,16 @@ def closest(
     device: str | torch.device | None = None,
     usable: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Find the k nearest of a bank ``(M, C)``, or all if it has fewer, to each of ``(Q, C)``.
+    """Find, for each query ``(Q, C)``, the k nearest rows of a bank ``(M, C)``, or all if M < k.
 
     Either may lie on the CPU: `CHUNK` rows of the bank and `QUERIES` queries at a time are on
     `device`, by default the queries' own. Products are in the queries' precision, in float32 if
     that is half.
 
     Args:
-        bank: what is searched.
-        queries: what for.
-        k: how many.
+        bank: the features that are searched.
+        queries: the features whose neighbours are found.
+        k: number of neighbours.
         metric: ``cosine``, or ``L2``.
         device: where products are computed.
         usable: bool ``(M,)``, which rows of the bank may be found; all if None.
@@ -130,7 +130,7 @@ def closest(
             if usable is not None:
                 similar = similar.masked_fill(~usable[start : start + CHUNK].to(device), -torch.inf)
             values, found = similar.topk(min(k, len(points)))
-            if start:  # the best of those so far and of these
+            if start:  # merge with the best so far
                 values, found = (
                     torch.cat(both, 1)
                     for both in ((near[number], values), (rows[number], found + start))
@@ -142,7 +142,7 @@ def closest(
 
 
 def _widened(features: Tensor) -> Tensor:
-    """Half precision as float32, everything else as it is."""
+    """Return features in half precision as float32, others unchanged."""
     return features.to(torch.promote_types(features.dtype, torch.float32))
 
 
@@ -154,12 +154,12 @@ def vote(
     neighbours: Sequence[int],
     device: str | torch.device | None = None,
 ) -> dict[int, Tensor]:
-    """Classify ``(Q, C)`` by the votes of the nearest of a bank ``(M, C)``.
+    """Classify queries ``(Q, C)`` by the votes of the nearest rows of a bank ``(M, C)``.
 
-    A vote weighs the softmax of the cosine over all of the largest number of neighbours.
+    The weight of a vote is the softmax of the cosines, over the largest number of `neighbours`.
 
     Returns:
-        classes ``(Q,)`` on the CPU by number of neighbours.
+        for each number of neighbours the classes ``(Q,)``, on the CPU.
     """
     cosines, near = closest(bank, queries, max(neighbours), "cosine", device)
     found: dict[int, list[Tensor]] = {k: [] for k in neighbours}
@@ -184,9 +184,9 @@ def weighed(
 
 
 def nearest(bank: Tensor, labels: Tensor, classes: int, k: int) -> Classifier:
-    """Return what gives ``(Q, C)`` the class ``(Q,)`` of most of the k nearest of ``(M, C)``.
+    """Return a classifier by majority of the k nearest rows of a bank: ``(Q, C)`` to ``(Q,)``.
 
-    Nearest in L2; of equally frequent classes the first counts.
+    Nearest is in L2; of equally frequent classes the smallest is chosen.
     """
 
     def classify(tokens: Tensor) -> Tensor:
@@ -218,11 +218,11 @@ def logistic_regression(
         features: of the rows to fit, ``(M, C)``.
         labels: their classes, ``(M,)``.
         classes: how many there are.
-        strength: of the fit against the penalty.
-        iterations: at most so many steps.
+        strength: weight of the loss against the penalty.
+        iterations: largest number of steps.
         device: where to compute.
-        tolerance: steps end where no derivative of the objective over ``strength M`` is larger, or
-            where a step changes that by less than a ten-thousandth of it.
+        tolerance: steps end when no derivative of the objective divided by ``strength M`` is
+            larger, or a step changes this quotient by less than a ten-thousandth of `tolerance`.
         history: how many earlier steps L-BFGS keeps.
     """
     device = torch.device(device or features.device)
@@ -243,7 +243,7 @@ def logistic_regression(
 
     def objective() -> float:
         optimizer.zero_grad()
-        # Divided by C M, so that the tolerance means the same for all.
+        # Divided by C M, so that the tolerance does not depend on them.
         penalty = layer.weight.square().sum() / (2 * strength * count)
         penalty.backward()
         total = penalty.item()

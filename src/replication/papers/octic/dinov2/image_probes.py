@@ -1,4 +1,4 @@
-"""How well frozen features tell classes apart: nearest neighbours and linear classifiers.
+"""Evaluate frozen features by classifiers: nearest neighbours and linear classifiers.
 
 Protocols are DINOv2's (Oquab et al., 2024, App. B) and, of `cells`, DinoBloom's (Koch et al.,
 2024). Features are the class token of the backbone, seen through the recipe's evaluation view.
@@ -50,14 +50,15 @@ RATES = (1e-5, 2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 2e-2, 5e-2,
 """Learning rates of the linear classifiers at a batch of 256."""
 BLOCKS = 4
 TOKENS = "tokens"
-"""The name that class tokens are kept by."""
-SAVE_SECONDS = 600  # after which linear classifiers under way are written to a file again
+"""The name under which class tokens are saved."""
+SAVE_SECONDS = 600  # seconds between saves of linear classifiers during their training
 Choice = tuple[int, bool, float]
-"""How many of the last blocks a linear classifier sees, if also the mean patch; learning rate."""
+"""A linear classifier: how many of the last blocks it reads, whether it reads the mean patch token,
+and its learning rate."""
 
 
 def _teachers(recipe: SelfSupervisionRecipe) -> range:
-    """After how many steps each teacher was kept, the untrained one first."""
+    """Return the steps after which teachers were saved, from 0 on."""
     return range(0, recipe.schedule.steps + 1, recipe.schedule.save_teacher_steps)
 
 
@@ -83,18 +84,19 @@ def knn(
     turned: int | None = None,
     accuracy_alone: bool = False,
 ) -> Values:
-    """Classify by the nearest training images, upright and under the eight symmetries.
+    """Classify by the nearest training images; also under the eight symmetries of the square.
 
-    The model runs in `precision`, but in float64 on the images that are turned, or rounding would
-    decide between neighbours as near. These are `turned` validation images drawn from the seed, or
-    all. With `accuracy_alone` none is turned, and the untrained model is not judged.
+    The model runs in `precision`, but in float64 on transformed images, as otherwise rounding would
+    decide between neighbours at equal distances. The transformed images are `turned` validation
+    images drawn by the seed, or all if None. With `accuracy_alone` no image is transformed, and the
+    untrained model is not measured.
 
     Returns:
-        ``top1/<k>`` in percent, and ``images``. Unless `accuracy_alone`, of the headline (20
-        neighbours, or the first number given) ``untrained``, its accuracy before the first step,
-        ``rise`` since then, ``equal``, the percentage of images with one prediction under all
-        eight, and ``worst``, the accuracy under that which costs most; the headline and ``rise``
-        by image.
+        ``top1/<k>`` in percent, and ``images``. Unless `accuracy_alone`, also for 20 neighbours (or
+        the first number given): ``untrained``, the accuracy before the first step; ``rise``, the
+        gain since then; ``equal``, the percentage of images with the same prediction under all
+        eight symmetries; ``worst``, the lowest accuracy under a symmetry. The accuracy and ``rise``
+        are also by image.
     """
     classes = trained.reads.classes
     bank, labels = class_tokens(trained, "train", batch_size, precision)
@@ -136,11 +138,11 @@ def progress(
     neighbours: int = 20,
     precision: Precision = "fp32",
 ) -> Values:
-    """Classify by nearest neighbours with every teacher that the training kept (Figure 7).
+    """Classify by nearest neighbours with every teacher that the training saved (Figure 7).
 
     Returns:
-        ``share/<n>``, top-1 accuracy in percent after n percent of the training; ``steps`` and
-        ``top1``, lists of the same.
+        ``share/<n>``, top-1 accuracy in percent after n percent of the training; the lists
+        ``steps``, after which teachers were saved, and ``top1``, their accuracies.
     """
     steps, whole = _teachers(trained.recipe), trained.recipe.schedule.steps
     found = _right_of_teachers(trained, steps, batch_size, neighbours, precision)
@@ -156,12 +158,12 @@ def _right_of_teachers(
     neighbours: int,
     precision: Precision,
 ) -> list[Tensor]:
-    """Which images nearest neighbours classify rightly, with the teachers of these steps."""
+    """Return for the teacher of each step which images it classifies correctly (k-NN)."""
     found, last = [], copy.deepcopy(trained.model.state_dict())
     for step in steps:
         trained.model.load_state_dict(read_weights(teacher_file(trained.folder, step)))
         found.append(_right_of_teacher(trained, batch_size, neighbours, precision))
-        if step < trained.recipe.schedule.steps:  # the last one's are those that `knn` judges
+        if step < trained.recipe.schedule.steps:  # `knn` may use the last teacher's tokens again
             forget(trained, TOKENS)
     trained.model.load_state_dict(last)
     return found
@@ -170,7 +172,7 @@ def _right_of_teachers(
 def _right_of_teacher(
     trained: Trained[SelfSupervisionRecipe], batch_size: int, neighbours: int, precision: Precision
 ) -> Tensor:
-    """Which images nearest neighbours classify rightly, kept in one row."""
+    """Return which images the model classifies correctly (k-NN); the result is saved as one row."""
     decided = {"batch": batch_size, "neighbours": neighbours, "precision": precision}
     with kept_rows(trained, "right", **decided) as rows:
         if done := rows.read():
@@ -191,14 +193,15 @@ def cells(
 
     Source: octic, App. E.3.
 
-    Neighbours are the nearest in L2, and have equal votes; features are taken as they come, of the
-    model in `precision`.
+    Neighbours are the nearest in L2, and have equal votes; features of the model in `precision` are
+    not normalised.
 
     Returns:
-        ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the classes' numbers,
-        accuracy, and the classes' mean recall; ``turned``, by how much the accuracy of 20
-        neighbours changes when each image is turned by a random multiple of 90 degrees. Both of
-        its accuracies are in float64, or rounding would decide between neighbours as near.
+        ``<1-NN|20-NN|linear>/<wF1|Acc|bAcc>`` in percent: F1 weighted by the number of images of
+        each class, accuracy, and mean recall over classes; ``turned``, the change of the accuracy
+        of 20 neighbours, in points, when each image is turned by a random multiple of 90 degrees.
+        Both its accuracies are computed in float64, as otherwise rounding would decide between
+        neighbours at equal distances.
     """
     bank, labels = class_tokens(trained, "train", batch_size, precision)
     queries, truth = class_tokens(trained, "val", batch_size, precision)
@@ -240,18 +243,18 @@ def linear(
 ) -> Values:
     """Train linear classifiers on frozen features of random crops, all at once.
 
-    The model runs in `precision`, classifiers in float32. 128 images are those of a step of the
-    command that the released code's page gives, which runs on one GPU.
+    The model runs in `precision`, classifiers in float32. The default batch of 128 images is that
+    of the command in the released code's documentation, which runs on one GPU.
 
-    There is one for each learning rate, of the last block's class token or the last four's, with
-    or without the mean patch. SGD with momentum 0.9, and a cosine to zero. Which one to take is
-    chosen by the accuracy on a random fifth of the training images of classifiers trained on the
-    others.
+    There is one classifier for each combination of learning rate, of the class token of the last
+    block or of the last four, and with or without the mean patch token. They are trained by SGD
+    with momentum 0.9 and a cosine schedule to zero. One of them is chosen by training all on four
+    fifths of the training images and comparing their accuracy on the other fifth.
 
     Returns:
-        ``top1``, that of the classifier which is best on the validation images, as DINOv2 reports
-        it; ``held_out``, that of the chosen one, which has not this bias; ``images``. Both are
-        trained on all training images.
+        ``top1``, the accuracy of the classifier that is best on the validation images, as DINOv2
+        reports it; ``held_out``, that of the chosen one, without the bias of this selection;
+        ``images``. For both, classifiers are trained on all training images.
     """
     probe = _LinearProbe(trained, steps, batch_size, list(rates), precision)
     train, val = (build(trained.reads, split, trained.data_root, trained.seed) for split in SPLITS)
@@ -274,7 +277,7 @@ def linear(
 
 @dataclass(frozen=True)
 class _LinearProbe:
-    """How linear classifiers are trained on frozen features; the fields are those of `linear`."""
+    """The training of linear classifiers on frozen features; fields are arguments of `linear`."""
 
     trained: Trained[SelfSupervisionRecipe]
     steps: int
@@ -284,11 +287,11 @@ class _LinearProbe:
 
     @property
     def decided(self) -> dict[str, Any]:
-        """All but the trained model, by which what is kept of a measurement goes."""
+        """The fields without the trained model; they identify saved rows of a measurement."""
         return {field.name: getattr(self, field.name) for field in fields(self)[1:]}
 
     def fit(self, part: str, images: Dataset[Any]) -> dict[Choice, nn.Linear]:
-        """Train all classifiers on `images`; they are kept under way by the name of the `part`."""
+        """Train all classifiers on `images`; they are saved meanwhile under the name `part`."""
         trained, recipe = self.trained, self.trained.recipe
         seed_everything("linear probe", trained.seed)
         classifiers = self._begin()
@@ -335,7 +338,7 @@ class _LinearProbe:
         return classifiers
 
     def _begin(self) -> dict[Choice, nn.Linear]:
-        """Make the classifiers before their first step."""
+        """Make the untrained classifiers."""
         model: Any = self.trained.model
         classifiers: dict[Choice, nn.Linear] = {}
         last = min(BLOCKS, len(model.blocks))
@@ -347,7 +350,7 @@ class _LinearProbe:
         return classifiers
 
     def right(self, classifiers: dict[Choice, nn.Linear], images: Dataset[Any]) -> Tensor:
-        """Tell which images are classified rightly: ``(classifiers, images)`` of 0 and 1."""
+        """Return which images are classified correctly: ``(classifiers, images)`` of 0 and 1."""
         hits = []
         with torch.inference_mode():
             for seen, truth in _batches(self.trained, images, self.batch_size):
@@ -365,11 +368,11 @@ def class_tokens(
     elements: Iterable[str] = itertools.repeat("e"),
     chosen: Sequence[int] | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Return class tokens ``(M, C)`` of a split, which stay on the device, and labels ``(M,)``.
+    """Return class tokens ``(M, C)`` of a split, on the device, and labels ``(M,)``.
 
-    Each image is seen under its one of the symmetries `elements`; `chosen` are those seen, by
-    index. Tokens are kept in `precision`, of a model in float64 in that. Where results may be kept,
-    other measures of the same model share them.
+    Image i is transformed by the i-th of the symmetries `elements`; `chosen` are indices of images,
+    None is all. Tokens are in `precision`, or in the model's dtype if `precision` is fp32. Within
+    `keeping`, tokens are saved, and other measures of the same model use them.
     """
     dtype = next(trained.model.parameters()).dtype
     images = build(trained.reads, split, trained.data_root, trained.seed)
@@ -412,7 +415,7 @@ def _batches(
 def _last_tokens(
     trained: Trained[SelfSupervisionRecipe], images: Tensor, precision: Precision
 ) -> list[tuple[Tensor, Tensor]]:
-    """Patches ``(B, N, C)`` and class token ``(B, C)`` of each of the last blocks, normalised."""
+    """Return normalised patches ``(B, N, C)`` and class token ``(B, C)`` of the last blocks."""
     model: Any = trained.model
     count = min(BLOCKS, len(model.blocks))
     options = {"return_prefix_tokens": True, "norm": True, "intermediates_only": True}

@@ -24,8 +24,8 @@ def load_teacher(seed_folder: str | Path) -> tuple[nn.Module, Transform]:
     """Open a run of self-supervision, such as ``runs/octic/dinov2-i8-l-1a2b3c4d/seed0``.
 
     Returns:
-        the teacher's backbone in evaluation mode, images ``(B, 3, S, S)`` to features ``(B, C)``,
-        and its view of an image, a PIL image to ``(3, S, S)``.
+        the teacher's backbone in evaluation mode, which maps images ``(B, 3, S, S)`` to features
+        ``(B, C)``, and the evaluation transform from a PIL image to ``(3, S, S)``.
 
     Raises:
         VitrailError: the run is not trained, or is none of self-supervision.

@@ -1,8 +1,9 @@
 """DINOv2's losses and targets (Oquab et al., 2024, Sec. 4), as its published code has them.
 
-Crops come view by view: of 2B global crops the first B are every image's first view. Losses are
-those of a micro-batch; targets depend on all of a step's, whichever process holds them. All targets
-are probabilities, and `temperature` is the student's or the teacher's.
+Crops are ordered by views: of 2B global crops the first B are the first views of all images. Losses
+are computed for each micro-batch; targets depend on all micro-batches of a step, of all processes.
+All targets are probabilities, and `temperature` is the student's (losses) or the teacher's
+(targets).
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ SINKHORN_ITERATIONS = 3
 
 
 def cross_entropy(logits: Tensor, targets: Tensor, temperature: float) -> Tensor:
-    """Return that of each row, ``(M, K)`` and ``(M, K)`` to ``(M,)``."""
+    """Return the cross-entropy of each row: logits and targets ``(M, K)`` to ``(M,)``."""
     return -(targets * functional.log_softmax(logits / temperature, dim=-1)).sum(-1)
 
 
@@ -37,7 +38,7 @@ def dino_losses(
     """
     first, second = targets.chunk(2)
     views = len(local_logits) // len(first)
-    pairs = max(2 * views, 1) + 2  # DINOv2 counts one local pair where there is none
+    pairs = max(2 * views, 1) + 2  # without local crops, DINOv2 still counts one local pair
     swapped = torch.cat([second, first])
     of_global = 2 * cross_entropy(global_logits, swapped, temperature).mean() / pairs
     if not views:
@@ -57,9 +58,9 @@ def ibot_loss(logits: Tensor, targets: Tensor, masked: Masked, temperature: floa
 
 
 def koleo_loss(features: Tensor) -> Tensor:
-    """Return minus the mean log distance of ``(B, C)`` to the nearest others, on the sphere.
+    """Return minus the mean log distance of each normalised row of ``(B, C)`` to its nearest row.
 
-    It spreads an image's features from those of others (Sablayrolles et al., 2019).
+    It moves the features of different images apart (Sablayrolles et al., 2019).
     """
     with torch.autocast(features.device.type, enabled=False):
         points = functional.normalize(features.float(), dim=-1, eps=EPS)
@@ -69,7 +70,7 @@ def koleo_loss(features: Tensor) -> Tensor:
 
 
 class Processes(Protocol):
-    """The processes that share a step, each with micro-batches of its own; one alone is a case."""
+    """One or several processes that share a step, each with micro-batches of its own."""
 
     def sum(self, values: Tensor) -> Tensor:
         """Add up `values`, of any shape, over the processes."""
@@ -79,10 +80,10 @@ class Processes(Protocol):
 
 
 class Centering(nn.Module):
-    """Targets by softmax, of logits less a centre that follows their mean.
+    """Targets by softmax of logits minus a centre, which is a moving average of their mean.
 
     Attributes:
-        centre: ``(K,)``, of the steps before; it moves to the mean over micro-batches of the mean
+        centre: ``(K,)``; after each step it moves towards the mean over micro-batches of the mean
             over a micro-batch's rows.
     """
 

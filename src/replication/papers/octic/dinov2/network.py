@@ -1,8 +1,8 @@
-"""What DINOv2 trains: a backbone with the head that projects its tokens on prototypes.
+"""The network that DINOv2 trains: a backbone, and a head that maps its tokens to prototypes.
 
-Any registered model serves that takes a `mask` in `forward_features` and has `blocks` of timm's
-parts: `MaskedVisionTransformer`, and the octic and flip-equivariant ones. Its features are the
-class token after the last norm.
+The backbone may be any registered model that accepts a `mask` in `forward_features` and has
+`blocks` with the parts of timm's: `MaskedVisionTransformer`, and the octic and flip-equivariant
+models. Its features are the class token after the last norm.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 
 OPTIONS = {"dynamic_img_size": True, "mask_token": True}
-"""timm's, of every backbone."""
+"""timm's options for every backbone."""
 
 
 def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
-    """Make the recipe's backbone, which returns features; there is no head of `classes`.
+    """Make the recipe's backbone, which returns features; `classes` is not used.
 
     Raises:
         VitrailError: timm does not know the name, or the model has no mask token.
@@ -40,17 +40,17 @@ def build_model(recipe: SelfSupervisionRecipe, classes: int) -> nn.Module:
 
 
 def image_shape(recipe: SelfSupervisionRecipe) -> tuple[int, int, int]:
-    """(channels, height, width) of a global crop."""
+    """Return (channels, height, width) of a global crop."""
     return 3, recipe.data.image_size, recipe.data.image_size
 
 
 def teacher_file(seed_folder: Path, step: int) -> Path:
-    """Where a run keeps the teacher's backbone as it was after `step` steps."""
+    """Return the path of the teacher's backbone after `step` steps."""
     return seed_folder / "teachers" / f"step-{step:08d}.safetensors"
 
 
 class Head(nn.Module):
-    """DINO's projection head, ``(M, C)`` to logits of the prototypes ``(M, K)``.
+    """DINO's projection head, from tokens ``(M, C)`` to logits of the prototypes ``(M, K)``.
 
     An MLP of three layers, normalised to the sphere, and a weight-normed layer without bias, whose
     lengths begin at one and are trained.
@@ -69,13 +69,13 @@ class Head(nn.Module):
             self.last_layer.parametrizations.weight.original0.fill_(1)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Project tokens."""
+        """Return the logits ``(M, K)`` of tokens ``(M, C)``."""
         logits: Tensor = self.last_layer(functional.normalize(self.mlp(tokens), dim=-1))
         return logits
 
 
 class Projected(NamedTuple):
-    """What a network makes of some sets of crops; the first set has the global ones."""
+    """The outputs of a network for sets of crops; the first set has the global crops."""
 
     features: Tensor  # (2B, C), class tokens of the first set
     logits: list[Tensor]  # (B', K) of the class tokens of each set
@@ -131,7 +131,7 @@ class Network(nn.Module):
 
 
 def drop_paths(model: nn.Module, rate: float) -> None:
-    """Let images skip each residual branch of a model's blocks in training, with chance `rate`.
+    """Let images skip each residual branch of a model's blocks in training, at the given `rate`.
 
     In dense and flip-equivariant blocks it is DINOv2's stochastic depth (Sec. 5): a fixed share of
     the batch skips a branch, which is computed for the others alone and scaled by their share. In
@@ -145,7 +145,7 @@ def drop_paths(model: nn.Module, rate: float) -> None:
 
 
 def compile_blocks(model: nn.Module) -> None:
-    """Compile a model's blocks in place, each for the sizes of crops that it meets."""
+    """Compile a model's blocks in place."""
     for block in model.blocks:  # type: ignore[union-attr]
         block.compile()
 

@@ -1,6 +1,6 @@
-"""What of DINOv2's optimisation changes with the step, with the layer and with the parameter.
+"""DINOv2's schedules, and its learning rates and weight decay by layer and by parameter.
 
-Every schedule is a function of the step's number, so a resumed run needs no state of it.
+Every schedule is a function of the step's number, so a checkpoint does not need its state.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ EMBEDDINGS = ("pos_embed", "patch_embed", "mask_token", "cls_token", "reg_token"
 
 
 def ramp(step: int, start: float, end: float, steps: int) -> float:
-    """Go straight from `start` at step 0 to `end` at the last of `steps`, and stay there."""
+    """Return a linear schedule: `start` at step 0, `end` at the last of `steps` and after it."""
     return end if step >= steps - 1 else start + (end - start) * step / (steps - 1)
 
 
 def cosine(step: int, start: float, end: float, steps: int) -> float:
-    """Go by half a cosine from `start` at step 0 to `end` after all `steps`, and stay there."""
+    """Return a half-cosine schedule: `start` at step 0, `end` at step `steps` and after it."""
     share = 0.5 * (1 + math.cos(math.pi * min(step / steps, 1)))
-    return share * start + (1 - share) * end  # to the last bit at both borders
+    return share * start + (1 - share) * end  # exact at both ends
 
 
 class Schedules:
-    """The values of each step, as DINOv2's published code has them; `lr` is before layer decay."""
+    """Schedules by step, as in DINOv2's published code; `lr` is the rate before layer decay."""
 
     lr = 0.0
 
@@ -55,11 +55,11 @@ class Schedules:
             group["weight_decay"] = decay * group["wd_scale"]
 
     def momentum(self, step: int) -> float:
-        """The teacher's share of itself in its update after `step`."""
+        """Return the momentum of the teacher's moving average in the update after `step`."""
         return cosine(step, *self.recipe.teacher.momentum, self._steps)
 
     def teacher_temperature(self, step: int) -> float:
-        """The temperature of the targets."""
+        """Return the temperature of the targets at `step`."""
         spec = self.recipe.teacher
         return ramp(step, *spec.temperature, spec.temperature_steps)
 
@@ -67,8 +67,9 @@ class Schedules:
 def build_optimizer(network: Network, recipe: SelfSupervisionRecipe) -> torch.optim.Optimizer:
     """Make AdamW over groups of parameters that share rate and decay.
 
-    The learning rate of layer l of n is scaled by ``layer_decay ** (n + 1 - l)``, embeddings and
-    tokens being layer 0, what is in no block n + 1, and that of the patch embedding once more.
+    The learning rate of layer l of n is scaled by ``layer_decay ** (n + 1 - l)``. Embeddings and
+    tokens are layer 0; all other parameters outside of blocks are layer n + 1. The patch embedding
+    is scaled by `patch_embed_scale`, too.
     Biases, norms and layer scales are not decayed; positions and tokens are. The rules go by name,
     as scales of octic layers are matrices. `decay_layer_scale` excepts the scales of octic blocks:
     the rule of octic's published code goes by names too, which these do not have there.
@@ -98,7 +99,7 @@ def build_optimizer(network: Network, recipe: SelfSupervisionRecipe) -> torch.op
 
 @torch.no_grad()
 def follow(teacher: nn.Module, student: nn.Module, momentum: float) -> None:
-    """Move the teacher's weights towards the student's: a moving average."""
+    """Update the teacher's weights, a moving average of the student's, in place."""
     torch._foreach_lerp_(
         list(teacher.parameters()), list(student.parameters()), weight=1 - momentum
     )

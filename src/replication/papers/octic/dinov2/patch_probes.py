@@ -1,4 +1,4 @@
-"""How well frozen patch tokens tell what a patch shows: the protocol of CAPI (Darcet et al., 2025).
+"""Evaluate frozen patch tokens by segmentation: the protocol of CAPI (Darcet et al., 2025).
 
 As the octic paper's released code has it: images and masks are resized to the recipe's size, and
 tokens are standardised channel by channel. A random tenth of the training images is held out to
@@ -41,7 +41,7 @@ from vitrail.seeding import derive
 HELD_OUT = 10
 STRENGTHS = tuple(10 ** (-6 + 11 * index / 7) for index in range(8))
 NEIGHBOURS = (1, 3, 10, 30)
-ROWS = 1 << 12  # that are in float64, or whose pixels are counted, at a time
+ROWS = 1 << 12  # rows that are processed at a time, in float64 or by their pixels
 TOLERANCE, HISTORY = 1e-12, 5  # of L-BFGS, the released code's
 METRICS: tuple[Metric, ...] = ("cosine", "L2")
 
@@ -50,7 +50,7 @@ METRICS: tuple[Metric, ...] = ("cosine", "L2")
 class Patches:
     """Patches of images on the CPU: tokens ``(M, C)`` and the masks of their pixels ``(M, P)``.
 
-    `labels` ``(M,)`` are the most frequent of each patch's pixels, `UNLABELLED` for `IGNORED`.
+    `labels` ``(M,)`` are the most frequent label of each patch, `UNLABELLED` if it is `IGNORED`.
     """
 
     tokens: Tensor
@@ -58,7 +58,7 @@ class Patches:
     labels: Tensor
 
     def __getitem__(self, part: slice) -> Patches:
-        """Return some of them, not copied."""
+        """Return a slice of the patches, without copying."""
         return Patches(self.tokens[part], self.pixels[part], self.labels[part])
 
 
@@ -71,14 +71,15 @@ def patch_segmentation(
     precision: Precision = "fp32",
     batch_size: int = 64,
 ) -> Values:
-    """Segment by logistic regression, and by nearest neighbours, of patch tokens (Table 3).
+    """Segment by logistic regression and by nearest neighbours on patch tokens (Table 3).
 
-    The model runs in `precision`, in which tokens are kept, too; classifiers compute in float32.
-    Of a measurement that was killed the classifiers judged so far are kept, and not the tokens.
+    The model runs in `precision`, in which tokens are stored, too; classifiers compute in float32.
+    An interrupted measurement resumes with the scores of the classifiers so far; tokens are
+    computed again.
 
     Returns:
-        ``linear`` and ``knn``, mIoU in percent; ``linear/C``, ``knn/k`` and ``knn/L2`` (1 for that
-        distance, 0 for cosine), as chosen; ``images``.
+        ``linear`` and ``knn``, mIoU in percent; the chosen ``linear/C``, ``knn/k`` and ``knn/L2``
+        (1 for L2 distance, 0 for cosine); ``images``.
     """
     classes, device = trained.reads.classes, trained.device
     shown = {split: ProbedImages(trained, split) for split in ("train", "val")}
@@ -143,7 +144,7 @@ Score = TypeVar("Score", float, list[float])
 
 
 def _resumed(rows: ResumeFile, judge: Callable[..., Score]) -> Callable[..., Score]:
-    """Return `judge`, whose first calls are answered by the rows that are there."""
+    """Return a function like `judge`, whose first calls return the scores saved in `rows`."""
     done: Iterator[Any] = iter([scores for column in rows.read() for scores in column.tolist()])
 
     def score(*given: Any) -> Score:
@@ -173,11 +174,11 @@ def standardize(fitted: Tensor, features: Sequence[Tensor]) -> None:
 
 
 def votes_by_pixel(pixels: Tensor, near: Tensor) -> Tensor:
-    """Return the most frequent value of each pixel over patches of a bank, the smallest of several.
+    """Return for each pixel the most frequent value over the near patches; if equal, the smallest.
 
     Args:
-        pixels: of the bank, ``(M, P)``.
-        near: rows of it, ``(Q, k)``.
+        pixels: labels of the patches of a bank, ``(M, P)``.
+        near: the k nearest rows of the bank for each query, ``(Q, k)``.
 
     Returns:
         ``(Q, P)``.
@@ -186,15 +187,15 @@ def votes_by_pixel(pixels: Tensor, near: Tensor) -> Tensor:
 
 
 def patch_labels(pixels: Tensor) -> Tensor:
-    """Return the most frequent value of each patch's pixels ``(M, P)``, the smallest of several."""
+    """Return the most frequent label of each patch ``(M, P)``; if equal, the smallest."""
     return torch.cat([part.mode(dim=1).values for part in pixels.split(ROWS)])
 
 
 def mean_iou(predicted: Tensor, truth: Tensor, classes: int) -> float:
-    """Return the mean IoU, in percent, over the classes that truth or prediction have.
+    """Return the mean IoU in percent, over the classes in the truth or the prediction.
 
-    Both are ``(M, P)``; pixels whose truth is `IGNORED` are not judged. `IGNORED`, where it is
-    predicted, is a class too, of which nothing is right, as in the released code.
+    Both are ``(M, P)``; pixels whose truth is `IGNORED` do not count. A predicted `IGNORED` counts
+    as one more class, with an IoU of 0, as in the released code.
     """
     confusion = torch.zeros(classes + 1, classes + 1, dtype=torch.float64)
     for found, wanted in zip(predicted.split(ROWS), truth.split(ROWS), strict=True):
@@ -239,7 +240,7 @@ def _patches(
     precision: Precision,
     batch_size: int,
 ) -> Patches:
-    """Run the model on images; their patches lie in the images' order, in one tensor."""
+    """Run the model on images; return all patches, in the images' order."""
     model: Any = trained.model
     count: int = len(samples)  # type: ignore[arg-type]  # torch's Dataset declares no length
     done, tokens, pixels = 0, torch.empty(0), torch.empty(0)

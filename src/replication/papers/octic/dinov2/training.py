@@ -1,9 +1,10 @@
-"""The engine of self-supervision: a student learns what its own moving average, the teacher, sees.
+"""The engine for self-supervision: a student is trained to predict the outputs of a teacher.
 
-A step is a global batch in micro-batches, each of which is what one GPU of DINOv2 takes: its masks,
-its KoLeo loss and the parts of the batch that skip a branch are drawn for it alone. The teacher
-runs on all of a process' micro-batches first, since the targets depend on those of all processes.
-So few processes compute the same step as many, up to the order of sums.
+The teacher is a moving average of the student. A step is a global batch, divided into micro-batches
+that correspond to the batch of one GPU in DINOv2: masks, KoLeo loss and the images that skip a
+branch are drawn for each micro-batch separately. The teacher runs on all micro-batches of a process
+first, because the targets depend on the micro-batches of all processes. So any number of processes
+computes the same step, up to the order of sums.
 """
 
 from __future__ import annotations
@@ -42,15 +43,15 @@ if TYPE_CHECKING:
     from replication.training.dispatch import TrainingRun
     from replication.training.training_log import TrainingLog
 
-SAVED = ("student", "teacher", "targets", "optimizer")  # all else follows from the step's number
+SAVED = ("student", "teacher", "targets", "optimizer")  # all else depends on the step's number
 
 
 def train(run: TrainingRun[SelfSupervisionRecipe]) -> Path:
-    """Train a run, or go on where an earlier attempt ended (octic, Sec. 4.2).
+    """Train a run, or resume it; return the path of its weights (octic, Sec. 4.2).
 
-    As `replication.training.loop.train`, whose errors these are. The weights are those of the
-    teacher's backbone; earlier teachers are kept as `teacher_file` says. With zero steps they are
-    those that training would start from, such as published ones.
+    Behaviour and errors are those of `replication.training.loop.train`. The weights are those of
+    the teacher's backbone; earlier teachers are saved at `teacher_file`. With zero steps the
+    weights are the initial ones, such as published ones.
     """
     require_start(run)
     loop = _SelfSupervisionLoop(run, Team.assemble(run.device))
@@ -63,7 +64,7 @@ def train(run: TrainingRun[SelfSupervisionRecipe]) -> Path:
 
 
 class _SelfSupervisionLoop(TrainingLoop):
-    """One backbone in training."""
+    """The training of one backbone by self-supervision."""
 
     run: TrainingRun[SelfSupervisionRecipe]
     trainer: SelfSupervisionTrainer
@@ -80,7 +81,7 @@ class _SelfSupervisionLoop(TrainingLoop):
         return Network(recipe, backbone)
 
     def _keep_result(self, model: nn.Module, steps: int) -> None:
-        if isinstance(model, Network):  # of no steps: its backbone is the teacher after none, too
+        if isinstance(model, Network):  # zero steps: the initial backbone is also teacher 0
             model = model.backbone
             file = teacher_file(self.run.folder, 0)
             save_weights(model.state_dict(), file, self.run.recipe, self.run.seed)
@@ -101,7 +102,7 @@ class _SelfSupervisionLoop(TrainingLoop):
             save_weights(teacher, file, self.run.recipe, self.run.seed)
 
     def _validate(self) -> dict[str, float]:
-        """Nothing: teachers are kept on the way, for `probes.progress` to judge."""
+        """Return no scores: teachers are saved meanwhile, for the measure `progress`."""
         return {}
 
     def _signs(self, journal: TrainingLog) -> dict[str, float]:
@@ -113,7 +114,7 @@ class _SelfSupervisionLoop(TrainingLoop):
 
 
 class SelfSupervisionTrainer:
-    """Student, teacher, targets and optimiser, moved on by `step`."""
+    """Student, teacher, targets and optimiser; `step` takes one optimiser step with them."""
 
     def __init__(
         self, network: Network, recipe: SelfSupervisionRecipe, seed: int, team: Team
@@ -133,13 +134,13 @@ class SelfSupervisionTrainer:
         self.optimizer = build_optimizer(self.student, recipe)
         self.scheduler = Schedules(recipe, self.optimizer)
         named = list(self.student.named_parameters())
-        self.clipped = [  # apart: the backbone, and the heads
+        self.clipped = [  # gradients of the backbone and of the heads are clipped separately
             [parameter for name, parameter in named if name.startswith("backbone.") == of_backbone]
             for of_backbone in (True, False)
         ]
         self.parallel = DistributedDataParallel(self.student) if team.world > 1 else self.student
         self.parts: dict[str, Tensor] = {}
-        self.last: tuple[Tensor, Tensor]  # class tokens' targets, and features, of the last step
+        self.last: tuple[Tensor, Tensor]  # targets of class tokens and features of the last step
 
     def step(self, step: int, batches: Iterable[MicroBatch]) -> Tensor:
         """Take a step on this process's micro-batches of it; return their mean loss."""
@@ -164,7 +165,7 @@ class SelfSupervisionTrainer:
         return parts.sum()
 
     def _seen(self, step: int, batch: MicroBatch) -> tuple[int, list[Tensor], Masked]:
-        """A micro-batch's number, its crops view by view, and the masks of the global ones."""
+        """Return a micro-batch's index, its crops ordered by views, and masks of global crops."""
         device, spec = self.team.device, self.recipe.masks
         crops = [by_view(crop.to(device, non_blocking=True)) for crop in batch.images]
         patch = self.student.backbone.patch_embed.patch_size
@@ -177,7 +178,7 @@ class SelfSupervisionTrainer:
     def _targets(
         self, step: int, micros: list[tuple[int, list[Tensor], Masked]]
     ) -> tuple[list[Tensor], list[Tensor]]:
-        """The teacher's targets of class tokens and of masked patches, by micro-batch."""
+        """Return for each micro-batch the teacher's targets of class tokens and masked patches."""
         with autocast(self.team.device.type, self.recipe.precision):
             seen = [self.teacher(crops[:1], [None], masked.places) for _, crops, masked in micros]
         temperature = self.scheduler.teacher_temperature(step)
@@ -189,7 +190,7 @@ class SelfSupervisionTrainer:
         return of_cls, of_patch
 
     def _losses(self, seen: Any, of_cls: Tensor, of_patch: Tensor, masked: Masked) -> Tensor:
-        """DINO's global and local loss, iBOT's and KoLeo's, weighted."""
+        """Return DINO's global and local loss, iBOT's loss and the weighted KoLeo loss, (4,)."""
         temperature = self.recipe.student_temperature
         first, *local = seen.logits
         dino = dino_losses(first, local[0] if local else first[:0], of_cls, temperature)
@@ -203,31 +204,31 @@ class SelfSupervisionTrainer:
         return self.scheduler.lr
 
     def signs(self) -> dict[str, float]:
-        """The parts of the last step's loss and how far its features are from collapse."""
+        """Return the parts of the last step's loss, and the values of `diversity`."""
         return {name: value.item() for name, value in self.parts.items()} | diversity(*self.last)
 
     def fault(self, step: int) -> str | None:
-        """Say if the weights after `step` steps hold a number that is not finite."""
+        """Return a message if a student's weight is not finite after `step` steps, else None."""
         return fault_in(self.student, step)
 
     @property
     def result(self) -> nn.Module:
-        """What the run saves: the teacher's backbone."""
+        """The model that the run saves: the teacher's backbone."""
         backbone: nn.Module = self.teacher.backbone
         return backbone
 
     def state(self) -> dict[str, Any]:
-        """Everything that a later step depends on."""
+        """Return all state that later steps depend on."""
         return {name: getattr(self, name).state_dict() for name in SAVED}
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Go back to a `state`."""
+        """Load what `state` returned."""
         for name in SAVED:
             getattr(self, name).load_state_dict(state[name])
 
 
 def diversity(targets: Tensor, features: Tensor) -> dict[str, float]:
-    """Tell how far targets ``(M, K)`` and features ``(B, C)`` of images are from collapse.
+    """Measure how far targets ``(M, K)`` and features ``(B, C)`` of images are from collapse.
 
     Returns:
         ``teacher_entropy`` (mean of the targets'), ``marginal_entropy`` (of their mean),
@@ -247,7 +248,7 @@ def diversity(targets: Tensor, features: Tensor) -> dict[str, float]:
 
 
 def collapse(signs: dict[str, float], prototypes: int) -> str | None:
-    """Say which sign of collapse there is, if there is one."""
+    """Return the first sign of collapse in `signs` (values of `diversity`), or None."""
     most = torch.tensor(float(prototypes)).log().item()
     faults = {
         "all targets are alike": signs["marginal_entropy"] < 0.05 * most,

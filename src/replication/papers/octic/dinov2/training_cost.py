@@ -1,4 +1,4 @@
-"""How a training by DINOv2 is set, and what its steps cost (octic, App. E.2, Table 6(b))."""
+"""Hyperparameters and cost of a training by DINOv2 (octic, App. E.2, Table 6(b))."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from vitrail.errors import VitrailError
 
 
 def hyperparameters(described: Described[SelfSupervisionRecipe]) -> Values:
-    """Say how a recipe trains, as its head, its optimiser and its schedules tell.
+    """Return a recipe's hyperparameters, read from its head, its optimiser and its schedules.
 
     Returns:
         ``batch_size``, ``adamw`` (1 or 0), ``lr`` (the peak), ``layer_scale`` and ``weight_decay``
@@ -73,14 +73,14 @@ def training_step(
 ) -> Values:
     """Measure time and memory of a recipe's optimiser step with other backbones, on noise.
 
-    Memory is that of each alone, as a training fills a device: student, teacher, heads, losses,
-    AdamW. Then the backbones take turns, one step each, and all are on the device together. Those
-    that differ in name alone, as stand-ins do, are measured once.
+    Memory is measured for each backbone alone, with everything that a training needs: student,
+    teacher, heads, losses, AdamW. For the times, all are on the device together and take turns, one
+    step each. Backbones that differ in their name only, as stand-ins may, are measured once.
 
     Args:
-        described: the recipe, all but its model.
-        models: name and args of backbones by label; args go over the recipe's.
-        images: of a step, in one micro-batch; 32 is what one of the paper's GPUs takes.
+        described: the recipe; its model is replaced.
+        models: name and args of a backbone for each label; args override the recipe's.
+        images: of a step, in one micro-batch; 32 is the batch of one of the paper's GPUs.
         passes: timed steps.
         warmup: steps before these.
         precision: of the models, that of the recipe if None. A CPU without instructions for half
@@ -134,7 +134,7 @@ def training_step(
 
 
 def _structure(recipe: SelfSupervisionRecipe) -> str:
-    """Say what a recipe's backbone is made of, whatever its name."""
+    """Return a description of a backbone's modules and shapes that does not contain its name."""
     with torch.device("meta"):
         model = build_model(recipe, 0)
     shapes = {name: tuple(value.shape) for name, value in model.state_dict().items()}
@@ -142,7 +142,7 @@ def _structure(recipe: SelfSupervisionRecipe) -> str:
 
 
 def _spread(times: Sequence[float]) -> float | None:
-    """Half the distance between the quartiles, in percent of the median."""
+    """Return half the interquartile range in percent of the median; None for fewer than 2 times."""
     if len(times) < 2:
         return None
     first, median, third = statistics.quantiles(times, n=4, method="inclusive")
@@ -150,8 +150,8 @@ def _spread(times: Sequence[float]) -> float | None:
 
 
 def _peak(recipe: SelfSupervisionRecipe, device: torch.device, seed: int) -> float:
-    """Return the MiB allocated at most in two steps, with nothing else on the device."""
-    gc.collect()  # a student refers to itself, and the next one needs its room
+    """Return the peak of allocated memory in MiB over two steps, alone on the device."""
+    gc.collect()  # a student has reference cycles, and the next one needs its memory
     torch.cuda.reset_peak_memory_stats(device)
     step = _stepping(recipe, device, seed)
     step()
@@ -162,7 +162,7 @@ def _peak(recipe: SelfSupervisionRecipe, device: torch.device, seed: int) -> flo
 def _stepping(
     recipe: SelfSupervisionRecipe, device: torch.device, seed: int
 ) -> Callable[[], object]:
-    """Make a network; return what takes its next step, on the same noise each time."""
+    """Make a trainer; return a function that takes its next step, always on the same noise."""
     torch.manual_seed(seed)
     network = Network(recipe, build_model(recipe, 0))
     trainer = SelfSupervisionTrainer(network, recipe, seed, Team(0, 1, device))
