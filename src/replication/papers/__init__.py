@@ -1,1 +1,1 @@
-"""What the tables and figures of each paper measure and draw, a folder a paper."""
+"""Measures and figures of each paper, in one package for each."""

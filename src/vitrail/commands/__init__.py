@@ -1,7 +1,7 @@
-"""The library's commands, each in the module of its name, and how all commands print.
+"""The library's commands, one module each, and the functions by which all commands print.
 
-They print tables and sentences, folded at the width of a terminal and never cut off; through a pipe
-a row is a line, for grep.
+They print tables and sentences. On a terminal, lines are wrapped at its width and never cut off;
+through a pipe, each row is one line, for grep.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ PIPED_WIDTH = 10_000
 
 
 def printable(text: str, encoding: str = "utf-8") -> str:
-    """Write as ``\\x..`` or ``\\u....`` what `encoding` has no bytes for.
+    """Replace characters that `encoding` cannot encode by ``\\x..`` or ``\\u....``.
 
-    That may be any letter on an old terminal; in UTF-8, a byte of a file name that is not UTF-8.
+    These may be any letters on an old terminal; in UTF-8, bytes of file names that are not UTF-8.
     """
     return text.encode(encoding, "backslashreplace").decode(encoding)
 
 
 def say(*lines: str, style: str = "") -> None:
-    """Print lines as they are; the terminal wraps them."""
+    """Print lines without wrapping them; the terminal wraps."""
     for line in lines:
         _console().print(_text(line, style), soft_wrap=True)
 
@@ -44,10 +44,10 @@ def table(
     right: Collection[str] = (),
     title: str = "",
 ) -> None:
-    """Print rows under a header; None is an empty cell, the columns of `right` are flush right.
+    """Print rows under a header; None is an empty cell, the columns in `right` are right-aligned.
 
-    No word is broken in two: where the words do not fit side by side, lines are wider than the
-    terminal, which wraps them.
+    Words are never split: if the columns' longest words do not fit into the terminal's width, lines
+    are wider, and the terminal wraps them.
     """
     if title:
         heading(title)
@@ -66,7 +66,7 @@ def table(
 
 
 def count(number: int, noun: str) -> str:
-    """A number with its noun: 1 run, 2 runs."""
+    """Return a number with its noun, in the plural unless it is 1: 1 run, 2 runs."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
@@ -75,6 +75,6 @@ def _text(text: str, style: str = "") -> Text:
 
 
 def _console() -> Console:
-    # Made anew each time: standard output may have been redirected since.
+    # Made at each call, as standard output may have been redirected meanwhile.
     width = None if sys.stdout.isatty() else PIPED_WIDTH
     return Console(width=width, highlight=False, emoji=False)

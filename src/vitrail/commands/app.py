@@ -1,4 +1,4 @@
-"""The command line as an object, to which each command adds itself, and options of several."""
+"""The command line application, to which each command adds itself, and shared options."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperCommand
 
-WIDTH = 100  # columns of a help text, at most
+WIDTH = 100  # largest number of columns of a help text
 
 
 class Command(TyperCommand):
-    """A command whose help names arguments and values by one word, without types in brackets."""
+    """A command whose help names each argument and value by one word, without types in brackets."""
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the usage line."""
         return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write what the arguments and the options are."""
+        """Write the help's sections on arguments and on options."""
         params: list[Any] = self.get_params(ctx)
         kinds = {
             kind: [param for param in params if param.param_type_name == kind] for kind in KINDS

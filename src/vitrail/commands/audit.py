@@ -1,4 +1,4 @@
-"""``vitrail audit``: a model put to the tests of all four papers, on a folder of images."""
+"""``vitrail audit``: measure a model by the tests of all four papers, on a folder of images."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from vitrail.files import write_atomically
 
 LARGER = (1.25, 1.5, 2)  # test sizes in multiples of the model's own, rounded up to a STEP
 STEP = 32  # pixels, a multiple of most models' patches and strides
-FIRST_BATCH = {"cuda": 256}  # images at a time, to begin with; 16 elsewhere
+FIRST_BATCH = {"cuda": 256}  # batch size of the first attempt; 16 on other devices
 
 
 @command()

@@ -1,8 +1,8 @@
 """The questions that an audit (`vitrail.commands.audit`) answers.
 
-Each answer begins with yes or no and the limit between the two, and stands on rows of the audit.
-Beside it stands a yardstick: what a paper prints for models on ImageNet, or what a model keeps by
-its construction.
+Each answer begins with yes or no and the limit between the two, and is based on rows of the audit.
+It also gives a value to compare with: one that a paper prints for models on ImageNet, or one that
+holds for a model by its construction.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ Part = Mapping[str, Any]
 Row = Mapping[str, Any]
 
 CONSISTENT = 99
-"""Percent of images: a model whose share of kept predictions is larger is called consistent. It
-lies between what the shift paper prints for Swin-T and for A-Swin-T under circular shifts. Where
-content changes at the border, no model of the paper reaches it, and none is called consistent."""
+"""Percent of images: a model with a larger share of unchanged predictions is called consistent. The
+limit is between the shift paper's values for Swin-T and for A-Swin-T under circular shifts. Under
+shifts that change content at the border, no model of the paper reaches it."""
 POSITION = 0.01
 """P-SHAP, between 0 and 1: a model with a larger share is said to use position."""
 ROUNDING = 1e-3
-"""The largest difference of two logits that is still due to float32."""
+"""The largest difference of two logits that rounding in float32 may cause."""
 ONE_CLASS = 0.95
-"""Share of images: a model that predicts one class for more of them is told to its user."""
+"""Share of images: if a model predicts one class for more of them, the user is warned."""
 YARDSTICKS = {
     "C-Cons.": {"Swin-T": 86.68, "A-Swin-T (Ours)": 99.98},
     "S-Cons.": {"Swin-T": 92.41, "A-Swin-T (Ours)": 93.24},
@@ -42,8 +42,8 @@ class Seen:
 
     Attributes:
         predicted: the class that the model predicts for each image.
-        labelled: whether their labels are known; else a prediction is an image's label.
-        left: how many more images the folder has.
+        labelled: whether their labels are known; if not, predictions are used as labels.
+        left: number of images in the folder that were not measured.
     """
 
     predicted: Sequence[int]
@@ -51,7 +51,7 @@ class Seen:
     left: int
 
     def more(self, needed: int = 0) -> str:
-        """How to measure more images, or as many as are `needed`."""
+        """Return a sentence on how to measure more images, or as many as are `needed`."""
         most = len(self.predicted) + self.left
         few = self.left == 0 or needed > most
         add = f"add images to the folder, which has {most}, and " if few else ""
@@ -101,7 +101,10 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
 
 
 def _warning(seen: Seen) -> Iterator[str]:
-    """Say that nearly all images are predicted as one class: then much stays, whatever is done."""
+    """Yield a warning if nearly all images are predicted as one class.
+
+    Such a model keeps its predictions under any change of the images.
+    """
     (label, images), *_ = Counter(seen.predicted).most_common(1) or [(0, 0)]
     if images > ONE_CLASS * len(seen.predicted):
         yield (
@@ -117,10 +120,11 @@ def _rows(part: Part) -> list[Row]:
 
 
 def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
-    """Whether a share of kept predictions is above `CONSISTENT`, as far as its interval tells.
+    """Return a sentence: whether the share of unchanged predictions is above `CONSISTENT`.
 
-    `exact`: no prediction changed, and no logit by more than rounding. A few images then suffice,
-    as a model that is not consistent changes the logits of every image.
+    It is undecided if the 95 % interval contains the limit, unless `exact`: no prediction changed,
+    and no logit by more than rounding. Then a few images suffice, as a model that is not consistent
+    changes the logits of every image.
     """
     if exact and kept["value"] == 100:
         return "Yes: no prediction changed, and no logit by more than rounding."
@@ -137,7 +141,7 @@ def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
 
 
 def _uses_position(share: Row, seen: Seen) -> str:
-    """Whether P-SHAP is above `POSITION`, as far as its interval tells."""
+    """Return a sentence: whether P-SHAP is above `POSITION`; undecided if its interval has both."""
     if share["low"] is not None and share["low"] > POSITION:
         return f"Yes: P-SHAP is above {POSITION}."
     if share["high"] is not None and share["high"] <= POSITION:
@@ -147,7 +151,10 @@ def _uses_position(share: Row, seen: Seen) -> str:
 
 
 def _images_needed() -> int:
-    """Images of which all must stay for Wilson's interval of 95 % to lie above `CONSISTENT`."""
+    """Return the number of images at which, if no prediction changes, the answer is yes.
+
+    From then on Wilson's 95 % interval is above `CONSISTENT`.
+    """
     z = norm.ppf(0.975)
     return int(CONSISTENT / (100 - CONSISTENT) * z**2) + 1
 

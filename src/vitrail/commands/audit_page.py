@@ -1,7 +1,7 @@
 """The page of an audit (`vitrail.commands.audit`): its numbers as four plots with intervals.
 
-A part is a mapping with ``rows``, or with the sentence with which it was ``refused``; the sentence
-then stands where the plot would be.
+A part is a mapping with ``rows``, or with ``refused``, the sentence that says why it could not be
+measured; the sentence is then printed in place of the plot.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ Row = Mapping[str, Any]
 
 
 def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None:
-    """Write ``<stem>.png`` and ``<stem>.svg`` of an audit's `parts`, by name.
+    """Write the page of an audit's `parts` as ``<stem>.png`` and ``<stem>.svg``.
 
-    `title` says which model and images, `origin` (software, device, weights) stands at the edge.
+    `parts` are by name. `title` names the model and the images; `origin` (software, device,
+    weights) is printed at the edge.
 
     Raises:
         VitrailError: the folder cannot be written to.
     """
-    # Names of folders and models may have dollar signs, which are no mathematics.
+    # Dollar signs in names of folders and models must not start mathematics.
     plain = {"text.parse_math": False}
     shape: Any = {"aspect": 0.9, "rows": 2, "columns": 2, "height_ratios": (1, 0.8)}
     fig, axes = figure("text", settings=plain, **shape)
@@ -43,7 +44,7 @@ def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None
 
 
 def _drawable(text: str) -> str:
-    """Write the letters that the figures' font lacks, such as Chinese ones, as ``\\u....``."""
+    """Replace letters that the figures' font lacks, such as Chinese ones, by ``\\u....``."""
     font = get_font(findfont(STYLE["font.family"])).get_charmap()
     return "".join(
         letter if ord(letter) in font else letter.encode("ascii", "backslashreplace").decode()
@@ -58,7 +59,7 @@ def _headline(accuracy: Part) -> str:
 
 
 def _bars(axes: Axes, title: str, *parts: Part) -> None:
-    """One bar for each condition under which predictions may stay."""
+    """Draw a bar with the share of unchanged predictions for each condition."""
     shares = [row for row in _begin(axes, title, *parts) if row["quantity"] == "prediction stays"]
     if not shares:
         return
@@ -81,7 +82,7 @@ def _position(axes: Axes, part: Part) -> None:
 
 
 def _sizes(axes: Axes, part: Part) -> None:
-    """A line over image sizes for each way to treat the positions."""
+    """Draw a line over image sizes for each calibration of the positions."""
     rows = _begin(axes, "Other test sizes", part)
     if not rows:
         return
@@ -89,7 +90,7 @@ def _sizes(axes: Axes, part: Part) -> None:
     pixels = sorted({_pixels(row) for row in rows})
     for index, name in enumerate(names):
         own = [row for row in rows if row["quantity"] == name]
-        # Beside each other, so that no interval hides another.
+        # Next to each other, so that no interval hides another.
         beside = 0.008 * max(pixels) * (index - (len(names) - 1) / 2)
         places = [_pixels(row) + beside for row in own]
         values = [row["value"] for row in own]
@@ -104,7 +105,7 @@ def _sizes(axes: Axes, part: Part) -> None:
 
 
 def _pixels(row: Row) -> int:
-    """The image size of a row of test sizes."""
+    """Return the image size in pixels of a row of the part "Test sizes"."""
     return int(row["condition"].split()[0])
 
 
@@ -112,7 +113,7 @@ WHISKERS: Any = {"error_kw": {"elinewidth": 0.8, "capsize": 2, "ecolor": "#40404
 
 
 def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
-    """Set the title, say what was refused, and return the rows."""
+    """Set the title, print why parts were refused, and return the rows of the other parts."""
     axes.set_title(title, loc="left")
     rows = [row for part in parts for row in part.get("rows", [])]
     refused = [part["refused"] for part in parts if "refused" in part]
@@ -126,7 +127,7 @@ def _begin(axes: Axes, title: str, *parts: Part) -> list[Row]:
 
 
 def _errors(rows: Sequence[Row]) -> list[list[float]]:
-    """Lengths of the intervals below and above the values, (2, n)."""
+    """Return the lengths of the intervals below and above the values, (2, n)."""
     below = [max(0.0, row["value"] - row["low"]) for row in rows]
     return [below, [max(0.0, row["high"] - row["value"]) for row in rows]]
 

@@ -1,9 +1,9 @@
-"""The parts of an audit (`vitrail.commands.audit`): what is measured of a model, and written.
+"""The parts of an audit (`vitrail.commands.audit`): measure a model and write the results.
 
-Where the folder has no labels of the model's, an image's label is the class that the model predicts
-for it.
+If the folder has no labels of the model's classes, an image's label is the class that the model
+predicts for it.
 
-Each part leaves a JSON file, and a part that has one is not measured again.
+The result of each part is a JSON file; a part that has one is not measured again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from vitrail.octic.turns import EQUAL_RTOL, eight_views
 from vitrail.provenance import PACKAGE, duration, provenance
 from vitrail.variance.resolution_accuracy import CALIBRATIONS, right_at_size
 
-SHIFTS = 16  # among these the worst is sought
+SHIFTS = 16  # how many circular shifts are tried for the worst one
 TURNS = {
     "r": "turned 90°",
     "rr": "turned 180°",
@@ -63,19 +63,19 @@ TURNS = {
 KEPT = "prediction stays"
 FOUR_TURNS = "mean over turns of 0°, 90°, 180° and 270°"
 IDENTITY = {"data": "images or labels", "left_out": "images that cannot be read"}
-"""What of an audit's identity is called otherwise in sentences."""
+"""Names, in messages, of keys of an audit's identity, where they differ from the keys."""
 
 Result = TypeVar("Result")
 Row = dict[str, Any]
-"""A number: its ``quantity`` and ``condition``, ``value``, ``low`` and ``high`` (95 %; None where
-there is no interval), ``unit``, and of how many ``images`` it is the share or the mean."""
+"""A result: its ``quantity``, ``condition``, ``value``, ``low`` and ``high`` (95 %; None without an
+interval), ``unit``, and the number of ``images`` over which it is a share or a mean."""
 Part = Mapping[str, Any]
-"""The ``rows`` of a part, or the sentence with which it was ``refused``; its ``provenance``."""
+"""The ``rows`` of a part, or ``refused``, why it was not measured; and its ``provenance``."""
 
 
 @dataclass(frozen=True)
 class Audited:
-    """What every part is given: a classifier, and the images that `list_images` has listed."""
+    """The input of every part: a classifier, and the images that `list_images` has listed."""
 
     model: nn.Module  # in evaluation mode
     output: Path  # the audit's folder
@@ -91,7 +91,7 @@ class Audited:
 
     @property
     def image_size(self) -> int:
-        """Side in pixels of the images that the model is made for."""
+        """Side in pixels of the model's input images."""
         return own_size(self.model)
 
     @property
@@ -100,7 +100,7 @@ class Audited:
         return device_of(self.model).type
 
     def view(self, image_size: int | None = None, margin: int = 0, crop_pct: float = 1) -> Any:
-        """Return the model's `evaluation_view`, resized at least to the side over `crop_pct`."""
+        """Return the model's `evaluation_view`, with `crop_pct` as an upper bound of its own."""
         config = resolve_model_data_config(self.model)
         return evaluation_view(
             image_size or self.image_size,
@@ -113,22 +113,22 @@ class Audited:
         )
 
     def images(self, view: Any = None) -> Listed:
-        """Open the images that are listed, by default in the model's own view."""
+        """Open the listed images under `view`, by default the model's own transform."""
         listed = _read(self.output / "images.json")
         folder = Path(listed["folder"])
         samples = [(folder / name, label) for name, label in listed["images"]]
         return Listed(samples, view or self.view())
 
     def batches(self, batch_size: int, view: Any = None) -> DataLoader[Any]:
-        """Load what `images` opens."""
+        """Return a loader of `images`."""
         return eval_loader(self.images(view), batch_size, self.workers, self.device)
 
 
 def own_size(model: nn.Module) -> int:
-    """Return the side in pixels of the images that a model is made for.
+    """Return the side in pixels of a model's input images.
 
     Raises:
-        VitrailError: they are not square RGB images.
+        VitrailError: its input is not square RGB images.
     """
     channels, height, width = resolve_model_data_config(model)["input_size"]
     if channels != 3 or height != width:
@@ -140,7 +140,7 @@ def own_size(model: nn.Module) -> int:
 
 
 def weights_digest(model: nn.Module) -> str:
-    """Return 16 hexadecimal digits that change with the model's parameters and buffers."""
+    """Return a digest of the model's parameters and buffers: 16 hexadecimal digits."""
     noted = hashlib.sha256()
     for name, value in model.state_dict().items():
         noted.update(name.encode())
@@ -149,7 +149,7 @@ def weights_digest(model: nn.Module) -> str:
 
 
 def code_digest() -> str:
-    """Return 16 hexadecimal digits that change with the code of this library."""
+    """Return a digest of the code of this library: 16 hexadecimal digits."""
     noted = hashlib.sha256()
     for file in sorted(PACKAGE.rglob("*.py")):
         noted.update(f"{file.relative_to(PACKAGE)} {sha256(file)}\n".encode())
@@ -159,10 +159,10 @@ def code_digest() -> str:
 def list_images(
     audited: Audited, folder: Folder, identity: Mapping[str, Any], batch_size: int
 ) -> int:
-    """Write ``images.json``, with predicted classes; return the next batch size.
+    """Write ``images.json``, with predicted classes; return the batch size that fits into memory.
 
-    Images are listed by their paths within the folder. Where it lies is written by each command, as
-    the same images may lie elsewhere when an audit goes on.
+    Images are listed by their paths within the folder. Each command writes the folder's path anew,
+    as the images may have been moved when an audit is resumed.
     """
     path, where = audited.output / "images.json", {"folder": str(folder.folder.resolve())}
     if path.is_file():
@@ -195,13 +195,13 @@ def list_images(
 
 
 def predicted_classes(audited: Audited) -> list[int]:
-    """The class that the model predicts for each image, as `list_images` has written it."""
+    """Return the class that the model predicts for each image, as written by `list_images`."""
     predicted: list[int] = _read(audited.output / "images.json")["predicted"]
     return predicted
 
 
 def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, int]:
-    """Measure a part, or read what was measured; return it with the next batch size."""
+    """Measure a part, or read its file; return it with the batch size that fits into memory."""
     path = audited.output / f"{name.replace(' ', '-').lower()}.json"
     if path.is_file():
         say(f"{name}: kept from before")
@@ -225,7 +225,7 @@ def measure_part(name: str, audited: Audited, batch_size: int) -> tuple[Part, in
 
 
 def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result, int]:
-    """Measure with so many images at a time, or with half as many until the memory holds them."""
+    """Call `measure` with a batch size, which is halved until the memory suffices; return both."""
     while True:
         try:
             return measure(batch_size), batch_size
@@ -233,7 +233,7 @@ def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result,
             if not out_of_memory(error):
                 raise
             said = first_line(error)
-        # Outside of the handler, whose error holds the tensors of the failed pass.
+        # Outside of the handler, as its error keeps the tensors of the failed pass in memory.
         if batch_size == 1:
             raise VitrailError(f"a single image takes more memory than there is ({said})")
         batch_size //= 2
@@ -243,7 +243,7 @@ def _fitting(measure: Callable[[int], Result], batch_size: int) -> tuple[Result,
 
 @contextmanager
 def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
-    """Show on a terminal how many images have gone through the model."""
+    """Show a progress bar on a terminal: how many images the model has processed."""
     with tqdm(total=total, desc=name, unit="image", leave=False, disable=None) as bar:
 
         def advance(_module: nn.Module, args: tuple[Any, ...], _logits: Tensor) -> None:
@@ -267,7 +267,7 @@ def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
         )
     found = accuracy(audited.model, audited.batches(batch_size))
     shares = {"top-1": found.top1}
-    if cast(Any, audited.model).num_classes > 5:  # else every label is among five
+    if cast(Any, audited.model).num_classes > 5:  # otherwise top-5 is always 100 %
         shares["top-5"] = found.top5
     return [_share(name, "", percent, len(found.right)) for name, percent in shares.items()]
 
@@ -318,7 +318,7 @@ def _turns(audited: Audited, batch_size: int) -> list[Row]:
 def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
     try:
         permutable(audited.model)
-    except VitrailError:  # its remedies are those of a library, not of a command
+    except VitrailError:  # its message gives remedies for users of the library only
         kind = type(audited.model).__name__
         raise VitrailError(f"{kind} has no positions that can be permuted") from None
     result = position_shap(
@@ -338,7 +338,7 @@ def _sizes(audited: Audited, batch_size: int) -> list[Row]:
     rows = []
     for pixels in audited.sizes:
         batches = audited.batches(batch_size, audited.view(pixels))
-        # At the model's own size no table is resized, so all ways are one.
+        # At the model's own size no table is resized, so all calibrations are the same.
         ways = list(CALIBRATIONS)[: 1 if pixels == audited.image_size else None]
         found = right_at_size(audited.model, batches, pixels, audited.image_size, ways)
         for name, judged in found.items():
@@ -355,7 +355,7 @@ PARTS: dict[str, tuple[Callable[[Audited, int], list[Row]], int | None]] = {
     "P-SHAP": (_p_shap, 1 + max(PERMUTATIONS)),
     "Test sizes": (_sizes, None),
 }
-"""Each part's function, and how many times it shows each image to the model (None: it depends)."""
+"""Each part's function, and its forward passes for each image (None: not known before)."""
 
 
 def _percent(right: Tensor) -> float:
@@ -363,10 +363,10 @@ def _percent(right: Tensor) -> float:
 
 
 def _share(quantity: str, condition: str, percent: float, images: int) -> Row:
-    """A percentage of images, or a mean of such percentages, with Wilson's interval.
+    """Return the row of a percentage of images, with Wilson's interval.
 
-    For a mean over several views of each image the interval is wide enough: of all values between 0
-    and 1 with one mean, zeros and ones vary most.
+    It may be a mean over several views of each image. Then the interval is wide enough, too: of all
+    values between 0 and 1 with a given mean, zeros and ones have the largest variance.
     """
     share, z = percent / 100, norm.ppf(0.975)
     middle = share + z**2 / (2 * images)
@@ -391,9 +391,9 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def write_table(parts: Mapping[str, Part], origin: Mapping[str, Any], path: Path) -> None:
-    """Write all rows, each with where it comes from; a part that was refused says why.
+    """Write all rows as CSV, each with its provenance; for a refused part, the reason.
 
-    `origin` is what all parts have in common; code, packages and device are those of each part.
+    `origin` has the facts that all parts share; code, packages and device are those of each part.
     """
     common = {key: value for key, value in origin.items() if key != "sizes"}
     rows = []
@@ -420,7 +420,7 @@ def stamp(parts: Mapping[str, Part], origin: Mapping[str, Any]) -> str:
 
 
 def _fact(part: Part, name: str) -> Any:
-    """Return a part's device, or a package's version; of this package the commit, if known."""
+    """Return a part's device or the version of a package; for vitrail the commit, if known."""
     made = part["provenance"]
     if name == "device":
         return made["device"]
@@ -429,5 +429,5 @@ def _fact(part: Part, name: str) -> Any:
 
 
 def interval(row: Row) -> str:
-    """Return a row's 95 % interval in words, "" where it has none."""
+    """Return a row's 95 % interval as text, "" if it has none."""
     return "" if row["low"] is None else f"{row['low']:.3g} to {row['high']:.3g}"

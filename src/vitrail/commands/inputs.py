@@ -1,7 +1,7 @@
-"""What a command about one model is given: the model, a folder of images, a device.
+"""The inputs of commands on one model: the model, a folder of images, a device.
 
-The model is one that timm makes: of its own names with its weights or those of a file, or of a
-`hf-hub:` or `local-dir:` that has timm's ``config.json``.
+The model is made by timm: by one of its names, with published weights or those of a file, or from a
+`hf-hub:` or `local-dir:` with timm's ``config.json``.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import UNKNOWN, require_classes
 from vitrail.weights_file import OWN, find_weights
 
-MOST_TOLD = 12  # of the labels, to check their order
+MOST_TOLD = 12  # how many labels are printed, so that the user can check their order
 
 
 class Listed(Dataset[tuple[Any, int]]):
-    """Images by path, each with its label, seen through a transform as in torchvision's folders."""
+    """Images by path, each with its label, under a transform, as in torchvision's folders."""
 
     def __init__(
         self, samples: list[tuple[Path, int]], transform: Callable[[Image.Image], Any] | None = None
@@ -51,20 +51,21 @@ class Listed(Dataset[tuple[Any, int]]):
 
 
 class ClassNames(NamedTuple):
-    """The names of a model's classes in the order of its logits, and where they are from."""
+    """The names of a model's classes, in the order of its logits, and their origin."""
 
     names: Sequence[str]
     origin: str
 
 
 class Folder(Listed):
-    """A folder's images, also those of its subfolders, in the order of their paths.
+    """The images of a folder and its subfolders, in the order of their paths.
 
-    An image's class is the name of the folder it lies in. Labels are known where all of these are
-    among the `known` names, or among ImageNet's synsets for a model of its 1,000 `classes`, or are
-    as many as the model's; then they are in timm's natural order ("2" before "10"), as in timm's
-    training. If not, all are `UNKNOWN`, and `unlabelled` says why; else it is empty. `images` are
-    taken, spread evenly; None is all.
+    An image's class is the name of the folder in which it lies. Labels are known in three cases:
+    all these names are among the `known` names; or the model has 1,000 `classes` and they are among
+    ImageNet's synsets; or there are as many of them as the model's classes, which are then in
+    timm's natural order ("2" before "10"), as in timm's training. Otherwise all labels are
+    `UNKNOWN`, and `unlabelled` is the reason; it is empty if they are known. `images` is the number
+    of images, spread evenly; None is all.
 
     Raises:
         VitrailError: there is no such folder, or no image in it.
@@ -82,14 +83,14 @@ class Folder(Listed):
         names = ["" if path.parent == folder else path.parent.name for path in found]
         self.unlabelled, self.origin, self.ranks = _ranks(names, classes, known)
         self.folder, self.available = folder, len(found)
-        self.damaged: list[str] = []  # why each image that was dropped cannot be read
+        self.damaged: list[str] = []  # for each image that was left out, why it cannot be read
         chosen = evenly_spread(len(found), images)
         super().__init__(
             [(found[index], self.ranks.get(names[index], UNKNOWN)) for index in chosen]
         )
 
     def told(self) -> Iterator[str]:
-        """Yield sentences: which labels there are, what is left out, and what is shown turned."""
+        """Yield sentences on the labels, on files left out, and on ignored EXIF orientations."""
         if self.damaged:
             chosen = count(len(self) + len(self.damaged), "image")
             yield f"{len(self.damaged)} of {chosen} cannot be read and are left out:"
@@ -114,12 +115,12 @@ class Folder(Listed):
             )
 
     def leave_out_damaged(self, workers: int = 0) -> None:
-        """Decode every image once, and drop those that cannot be read, which `told` then names.
+        """Decode every image once, and leave out those that cannot be read; `told` names them.
 
         Raises:
             VitrailError: no image can be read.
         """
-        own = torch.Generator()  # so that reading draws nothing from torch's
+        own = torch.Generator()  # so that loading does not draw from torch's global generator
         images = _Damages(self.samples)
         reasons = list(DataLoader(images, batch_size=None, num_workers=workers, generator=own))
         whole = [sample for sample, why in zip(self.samples, reasons, strict=True) if not why]
@@ -138,7 +139,7 @@ class Folder(Listed):
 
 
 class _Damages(Dataset[str]):
-    """Why an image cannot be read; "" if it can."""
+    """For each image the reason why it cannot be read; "" if it can."""
 
     def __init__(self, samples: list[tuple[Path, int]]):
         self.samples = samples
@@ -155,7 +156,7 @@ class _Damages(Dataset[str]):
 
 
 def find_images(folder: Path) -> tuple[list[Path], Counter[str]]:
-    """Find a folder's images, and count by suffix those of formats that are not read.
+    """Find a folder's images, and count the image files of unsupported formats by suffix.
 
     Raises:
         VitrailError: there is no such folder, a part of it cannot be read, or it has no image.
@@ -175,7 +176,7 @@ def find_images(folder: Path) -> tuple[list[Path], Counter[str]]:
 
 
 def class_names(model: Any, class_map: Path | None) -> ClassNames | None:
-    """Return the names of the model's classes: of a file, or its own `label_names`; None if none.
+    """Return the names of the model's classes, from a file or its `label_names`; None if unknown.
 
     Raises:
         VitrailError: the file cannot be read, or there are not as many names as classes.
@@ -205,7 +206,7 @@ def class_names(model: Any, class_map: Path | None) -> ClassNames | None:
 def _ranks(
     folders: Collection[str], classes: int, known: ClassNames | None
 ) -> tuple[str, str, dict[str, int]]:
-    """Return why there are no labels, "" if there are; whose order they have; labels by folder."""
+    """Return why there are no labels ("" if there are), their origin, and the label by folder."""
     own = sorted(sorted(set(folders)), key=natural_key)
     synsets = ImageNetInfo().label_names()
     if known is None and classes == len(synsets) and set(own) <= set(synsets):
@@ -231,7 +232,7 @@ def _ranks(
 
 
 def require_device(device: str | None) -> str:
-    """Return torch's name of a device, by default CUDA where there is one; refuse an absent one."""
+    """Return torch's name of a device, by default CUDA if available; VitrailError if absent."""
     device = device or ("cuda" if torch.cuda.is_available() else "cpu")
     try:
         torch.empty(0, device=device)
@@ -241,14 +242,14 @@ def require_device(device: str | None) -> str:
 
 
 def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
-    """Make a model in evaluation mode, with its published weights, those of a file, or random ones.
+    """Make a model in evaluation mode, with published weights, those of a file, or random ones.
 
-    A `checkpoint` has as many classes as its classifier.
+    With a `checkpoint`, the number of classes is that of its classifier.
 
     Raises:
-        VitrailError: timm cannot make it, its weights cannot be fetched, or the file's do not fit
-            or are of images of another size, it has fewer than two classes, or what it says of its
-            images makes no sense.
+        VitrailError: timm cannot make the model, its weights cannot be fetched, the file's weights
+            do not fit or are for another image size, the model has fewer than two classes, or its
+            configuration of images is invalid.
     """
     options: dict[str, Any] = {}
     weights: dict[str, torch.Tensor] = {}
@@ -296,7 +297,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     require_classes(cast(int, model.num_classes))
     _require_view(name, model)
     own = model.state_dict()
-    for part, weight in weights.items():  # timm resizes tables of positions without a word
+    for part, weight in weights.items():  # timm resizes tables of positions without a warning
         if "pos" in part and part in own and weight.shape != own[part].shape:
             raise VitrailError(
                 f"{checkpoint} was trained on images of another size than those of {name}: its "
@@ -307,7 +308,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
 
 
 def _require_view(name: str, model: Any) -> None:
-    """Refuse a model whose configuration, which anybody may write, cannot prepare an image."""
+    """Raise VitrailError if the transform in a model's configuration cannot prepare an image."""
     try:
         create_transform(**resolve_model_data_config(model))(Image.new("RGB", (8, 8)))
     except Exception as error:  # of any value that is not of its kind

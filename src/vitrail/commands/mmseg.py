@@ -9,7 +9,7 @@ import typer
 from vitrail.commands.app import command
 
 
-# What follows the tool's name is the tool's, its -h and --help too.
+# All arguments after the tool's name are passed to the tool, also -h and --help.
 @command(context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
 def mmseg(
     tool: Annotated[

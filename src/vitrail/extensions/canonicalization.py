@@ -1,8 +1,9 @@
 """Canonicalisation, a baseline that the paper lacks: roll each image to an origin of its own.
 
-The origin puts the energy of the pixels in the middle, as far as one bump over the circle of each
-axis can tell; `tie_break_scores` decides ties. It moves along with the image, so a plain ViT sees
-the same image whatever the shift, except images that equal a shift of themselves.
+The origin is chosen such that the energy of the pixels is in the middle: it maximises the sum of
+the energy times one cosine bump along each axis; `tie_break_scores` decides ties. The origin moves
+with the image, so a plain ViT gets the same input for all circular shifts, except for images that
+equal a shift of themselves.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ from vitrail.shift.polyphase import break_ties, strongest, tie_break_scores, to_
 
 @torch.no_grad()
 def origin(images: Tensor) -> Tensor:
-    """Return the offset ``(B, 2)`` of each of ``(B, C, H, W)`` that `canonical` rolls it by.
+    """Return the offset ``(B, 2)`` by which `canonical` rolls each image of ``(B, C, H, W)``.
 
-    It is computed in float64 where the device has it, as neighbouring offsets score alike.
+    It is computed in float64 if the device has it, as adjacent offsets have similar scores.
     """
     energies = _energies(images)
     scores = break_ties(_scores(energies), tie_break_scores(energies))
@@ -42,7 +43,7 @@ def _scores(energies: Tensor) -> Tensor:
 
 
 def _bumps(side: int, like: Tensor) -> Tensor:
-    """Return for each offset a bump from 0 there to 2 half way around the circle: (N, N)."""
+    """Return for each offset a cosine bump, from near 0 there to 2 half a side away: (N, N)."""
     place = torch.arange(side, device=like.device)
     turn = ((place - place[:, None]) % side + 0.5).to(like) / side
     return 1 - torch.cos(2 * math.pi * turn)
@@ -63,7 +64,7 @@ class Canonical(nn.Module):
 
     @torch.no_grad()
     def margin(self, images: Tensor) -> tuple[Tensor, bool]:
-        """Return the margin ``(B,)`` of the origin; yes, nothing behind it can differ."""
+        """Return the margin ``(B,)`` of the origin, and True: it is an anchor."""
         energies = _energies(images)
         scores = _scores(energies)
         error = gamma_n(sum(energies.shape[1:]) + 2, energies.dtype) * scores.amax(dim=(1, 2))
@@ -73,7 +74,7 @@ class Canonical(nn.Module):
 
 
 class CanonicalViT(VisionTransformer):
-    """timm's ViT, which sees canonical images."""
+    """timm's ViT on canonical images."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -84,7 +85,7 @@ class CanonicalViT(VisionTransformer):
         return super().forward_features(self.canonical(x), *args, **kwargs)
 
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Return what timm's does, of the canonical images."""
+        """Return timm's result for the canonical images."""
         return super().forward_intermediates(self.canonical(x), *args, **kwargs)
 
 
@@ -94,7 +95,7 @@ default_cfgs = default_cfgs_of({NAME: "vit_small_patch16_224"})
 
 @register_model
 def canonical_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ViT-S/16 of canonical images: 22 M parameters, about as many as the paper's models have."""
+    """Make ViT-S/16 on canonical images: 22 M parameters, about as many as the paper's models."""
     options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
     out_indices = options.pop("out_indices", min(3, options["depth"]))
     model: nn.Module = build_model_with_cfg(

@@ -1,10 +1,11 @@
 """A position that moves with the image by fractions of a pixel; the paper lacks it.
 
-Every choice among whole pixels, such as that of A-token, jumps somewhere between two of them. Here
-the position of an image is read off the phases of Fourier coefficients, which turn
-continuously when the image moves. The image is moved there, and any plain model follows: its logits
-are the same under every circular shift of the band-limited image, by fractions as well, but for
-rounding. Under shifts by whole pixels they keep every bit.
+Every choice among whole pixels, such as that of A-token, changes abruptly at some shift between two
+pixels. Here the position of an image is computed from the phases of Fourier coefficients, which
+change continuously when the image moves. The image is shifted so that this position is in the
+middle, and is then the input of a plain model. So the logits are the same, up to rounding, under
+every circular shift of the band-limited image, also by fractions of a pixel. Under shifts by whole
+pixels they keep every bit.
 
 1. The maps of an image are its energy (the sum over channels of the squares of their low-passed
    values, without their mean) and its channels. As the energy is of low-passed values, it occupies
@@ -14,13 +15,15 @@ rounding. Under shifts by whole pixels they keep every bit.
    are independent give p, modulo the translations q for which f1 . q and f2 . q are whole.
 3. f1 is the lowest frequency whose coefficient does not vanish, f2 the lowest that is independent
    of f1; those of the energy come first. For most images they are (0, 1) and (1, 0); p is unique.
-   Where one of these vanishes, as of three equal objects or of a checkerboard, as many positions
-   remain as the determinant of f1 and f2 says. They differ in what the other coefficients say, and
-   the one at which the image is most like a fixed template is taken. Positions that no coefficient
-   tells apart are those of an image that repeats; any of them shows the model the same image.
+   If one of these vanishes, as for three equal objects or for a checkerboard, there are |det| such
+   positions, where det is the determinant of f1 and f2. The other coefficients distinguish them:
+   the position at which the image is most like a fixed template is taken. Positions that no
+   coefficient distinguishes are those of a periodic image; with any of them the model gets the same
+   input.
 
-No position is continuous in all images: where the coefficients of f1 or f2 nearly vanish, a small
-change of the image may move it far. `strength` says how near.
+No definition of position is continuous in all images: if the coefficients of f1 or f2 nearly
+vanish, a small change of the image may change the position much. `strength` measures how near an
+image is to this.
 """
 
 from __future__ import annotations
@@ -44,24 +47,24 @@ from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import to_float64
 
 CUT = 0.25
-"""Cycles a pixel below which the energy sees an image: a square has twice the band of its root."""
+"""Cutoff of the low-pass for the energy, in cycles per pixel: squaring doubles the band."""
 VANISHES = 1e-5
-"""A coefficient below this share of the image's energy is rounding (of float32 images)."""
+"""Coefficients below this share of the image's energy count as 0 (rounding of float32 images)."""
 TEMPLATE = 16
 """Highest frequency of the template, in cycles per image, on each axis."""
 ROUND_UP = 0.7
-"""The part of a pixel from which a position counts as the next whole pixel.
+"""The fraction of a pixel from which a position is rounded up to the next whole pixel.
 
-Not a half: the position of an image with a mirror axis is often exactly between two pixels, and
-rounding would then decide which whole shift comes first.
+It is not 0.5: the position of an image with a mirror axis is often exactly between two pixels, and
+rounding errors would then decide between them.
 """
 
 
 def position(images: Tensor) -> Tensor:
-    """Return where the content of ``(B, C, H, W)`` sits: pixels (row, column), ``(B, 2)``.
+    """Return the position ``(B, 2)`` (row, column) of each of ``(B, C, H, W)``, in pixels.
 
-    In float64 where the device has it. Shifting an image by o, out(i) = x(i + o), takes o from its
-    position, modulo the image, or modulo the translations that leave the image as it is.
+    It is in float64 if the device has it. Shifting an image by o, out(i) = x(i + o), subtracts o
+    from its position, modulo the size of the image, or, for a periodic image, modulo its period.
     """
     return _position(images.detach())
 
@@ -70,7 +73,8 @@ def position(images: Tensor) -> Tensor:
 def strength(images: Tensor) -> Tensor:
     """Return the weaker of the energy's coefficients of (0, 1) and (1, 0), ``(B,)``.
 
-    As a share of the energy, from 0 (no position along an axis from the lowest frequencies) to 1.
+    It is a share of the energy, from 0 (the lowest frequencies give no position along an axis) to
+    1.
     """
     frequencies, coefficients = _coefficients(images)
     lowest = (frequencies[:, :2].square().sum(dim=1) == 1) & (frequencies[:, 2] == 0)
@@ -87,7 +91,8 @@ def _position(images: torch.Tensor) -> torch.Tensor:
     across = f1[:, :1] * vectors[:, 1] - f1[:, 1:] * vectors[:, 0]  # (B, J): 0 where parallel
     independent = strong & (across != 0)
     second = _first(independent)
-    # Without a coefficient any position will do. With one, the image is the same along its waves.
+    # Without a coefficient any position is right. With only one, the image is constant along the
+    # crests of its wave, and f2 may be any independent vector.
     found1, found2 = strong.any(dim=1), independent.any(dim=1)
     turned = torch.stack([-f1[:, 1], f1[:, 0]], dim=1)
     f2 = vectors[second].where(found2[:, None], turned)
@@ -112,16 +117,16 @@ def _(images: Tensor) -> Tensor:
 
 
 def _first(found: Tensor) -> Tensor:
-    """Return the index of the first True of each row ``(B, J)``; 0 where there is none."""
+    """Return the index of the first True of each row ``(B, J)``; 0 if there is none."""
     return found.to(torch.uint8).argmax(dim=1)
 
 
 def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
-    """Return frequencies ``(J, 3)`` and what ``(B, C, H, W)`` has there, ``(B, J)``.
+    """Return frequencies ``(J, 3)`` and the coefficients ``(B, J)`` of ``(B, C, H, W)`` there.
 
-    A row of the frequencies is (cycles a height, cycles a width, map). Map 0 is the energy, the
-    others are the channels. They come in the order in which they are asked for a position.
-    Coefficients are shares: of the energy for map 0, of its root for the others.
+    A row of the frequencies is (cycles per height, cycles per width, map). Map 0 is the energy, the
+    others are the channels. Their order is that in which they are considered for the position.
+    Coefficients are relative: to the energy for map 0, to its square root for the others.
     """
     height, width = images.shape[2:]
     x = to_float64(images)
@@ -148,7 +153,7 @@ def _coefficients(images: Tensor) -> tuple[Tensor, Tensor]:
 def _ordered(height: int, width: int, maps: int) -> Tensor:
     """Return the frequencies of `_coefficients`: of the energy first, and low ones first.
 
-    One of each pair f and -f, without those of half a cycle a pixel, whose sine is not known.
+    There is one of each pair f and -f, and none of half a cycle per pixel, whose sine is unknown.
     """
     listed = [
         (row, column, number)
@@ -163,7 +168,7 @@ def _ordered(height: int, width: int, maps: int) -> Tensor:
 
 @functools.lru_cache(maxsize=64)
 def _remaining(a: int, b: int, c: int, d: int) -> list[tuple[float, float]]:
-    """Return the translations q, in sides, for which (a, b) . q and (c, d) . q are whole.
+    """Return the translations q, in image sides, for which (a, b) . q and (c, d) . q are integers.
 
     They are the |ad - bc| columns of integer combinations of the inverse matrix, modulo 1. Its
     columns have the order |ad - bc| / g, where g divides all four; combinations of the first by all
@@ -179,7 +184,7 @@ def _remaining(a: int, b: int, c: int, d: int) -> list[tuple[float, float]]:
 
 
 def _most_like_template(candidates: Tensor, frequencies: Tensor, coefficients: Tensor) -> Tensor:
-    """Return that of ``(N, 2)`` from which the image is most like the template.
+    """Return the candidate position, of ``(N, 2)``, at which the image is most like the template.
 
     Moving the content of an image from p to the origin turns c(f) to c(f) exp(2 pi i f . p).
     """
@@ -192,13 +197,13 @@ def _most_like_template(candidates: Tensor, frequencies: Tensor, coefficients: T
 
 @functools.lru_cache(maxsize=8)
 def _template(count: int) -> Tensor:
-    """Return numbers of absolute value 1, drawn once and for all."""
+    """Return complex numbers of absolute value 1 with fixed pseudo-random angles, ``(count,)``."""
     angles = np.random.default_rng(0).uniform(0, 2 * np.pi, count)
     return torch.polar(torch.ones(count, dtype=torch.float64), torch.from_numpy(angles))
 
 
 class Move(NamedTuple):
-    """A shift of each image: by whole pixels, then by a part of one, ``(B, 2)`` each."""
+    """A shift of each image: by whole pixels, then by a fraction of one, ``(B, 2)`` each."""
 
     whole: Tensor
     rest: Tensor
@@ -208,20 +213,20 @@ class Move(NamedTuple):
         return fourier_shift(roll_image(images, self.whole), self.rest)
 
     def back(self, maps: Tensor) -> Tensor:
-        """Move maps ``(B, K, H, W)`` of the moved images to where the images were.
+        """Shift maps ``(B, K, H, W)`` of the moved images back to the original positions.
 
-        The last step rolls by whole pixels: of images that are such rolls of each other the maps
-        have the same bits.
+        The last step rolls by whole pixels. So for images that are such rolls of each other, the
+        maps are rolled alike and have the same bits.
         """
         return roll_image(fourier_shift(maps, -self.rest), -self.whole)
 
 
 def move_to_middle(images: Tensor, jitter: float = 0.0) -> Move:
-    """Return what moves the content of each of ``(B, C, H, W)`` to the middle.
+    """Return the shift that moves the position of each of ``(B, C, H, W)`` to the middle.
 
-    Each is rolled by whole pixels first. Images that are shifts of each other by whole pixels then
-    have the same bits, and the same fraction of a pixel is left to move. `jitter` is the standard
-    deviation, in pixels, of a further move that is drawn for each image and axis.
+    Each image is rolled by whole pixels first. Images that are shifts of each other by whole pixels
+    are then equal in every bit, and so is the remaining shift by a fraction of a pixel. `jitter` is
+    the standard deviation, in pixels, of a further random shift for each image and axis.
     """
     middle = torch.tensor(images.shape[2:], device=images.device) // 2
     size = torch.tensor(images.shape[2:], device=images.device)
@@ -239,7 +244,7 @@ def recentred(images: Tensor, jitter: float = 0.0) -> Tensor:
 
 
 class Recentred(nn.Module):
-    """`recentred`, with jitter in training alone."""
+    """`recentred` as a module, with jitter in training only."""
 
     def __init__(self, jitter: float = 0.0) -> None:
         super().__init__()
@@ -250,18 +255,18 @@ class Recentred(nn.Module):
         return recentred(images, self.jitter if self.training else 0.0)
 
     def move(self, images: Tensor) -> Move:
-        """Return by how much `forward` moves each; with jitter, another draw."""
+        """Return the shift of each image in `forward`; with jitter, it is drawn anew."""
         return move_to_middle(images, self.jitter if self.training else 0.0)
 
     def extra_repr(self) -> str:
-        """Return what the module is printed with."""
+        """Return the arguments that torch prints for the module."""
         return f"jitter={self.jitter}"
 
 
 class RecentredModel(nn.Module):
-    """A mix-in for a model of timm that sees recentred images: list it before timm's class.
+    """A mix-in that recentres the input of a timm model; list it before timm's class.
 
-    Its features are those of the recentred images. What a decoder makes of them goes back by the
+    The features are those of the recentred images. The outputs of a decoder are shifted back by the
     `Move` that `forward_moved` returns, as in `vitrail.extensions.fourier_upernet`.
 
     Args:
@@ -280,11 +285,11 @@ class RecentredModel(nn.Module):
         return tokens
 
     def forward_intermediates(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Return what timm's does, of the recentred images."""
+        """Return timm's result for the recentred images."""
         return super().forward_intermediates(self.recentred(x), *args, **kwargs)  # type: ignore[misc]
 
     def forward_moved(self, x: Tensor) -> tuple[list[Tensor], Move]:
-        """Return timm's maps of the recentred images, from fine to coarse, and how far they moved.
+        """Return timm's maps of the recentred images, from fine to coarse, and the images' shift.
 
         ``x`` is ``(B, C, height, width)``, a map ``(B, D, height / stride, width / stride)``.
         """
@@ -294,11 +299,11 @@ class RecentredModel(nn.Module):
 
 
 class HarmonicViT(RecentredModel, VisionTransformer):
-    """timm's ViT of recentred images: see `RecentredModel` for the arguments."""
+    """timm's ViT on recentred images: see `RecentredModel` for the arguments."""
 
 
 class HarmonicSwin(RecentredModel, SwinTransformer):
-    """timm's Swin of recentred images: see `RecentredModel` for the arguments."""
+    """timm's Swin on recentred images: see `RecentredModel` for the arguments."""
 
 
 VIT = "harmonic_vit_small_patch16_224"
@@ -313,7 +318,7 @@ def _build(model_type: type[nn.Module], name: str, pretrained: bool, **kwargs: A
 
 @register_model
 def harmonic_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """ViT-S/16 of recentred images."""
+    """Make ViT-S/16 on recentred images."""
     options = {"patch_size": 16, "embed_dim": 384, "depth": 12, "num_heads": 6, **kwargs}
     options.setdefault("out_indices", min(3, options["depth"]))
     return _build(HarmonicViT, VIT, pretrained, pretrained_filter_fn=vit_filter_fn, **options)
@@ -321,7 +326,7 @@ def harmonic_vit_small_patch16_224(pretrained: bool = False, **kwargs: Any) -> n
 
 @register_model
 def harmonic_swin_tiny_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Swin-T of recentred images."""
+    """Make Swin-T on recentred images."""
     options = {
         "patch_size": 4,
         "window_size": 7,

@@ -1,4 +1,4 @@
-"""UperNet on a harmonic Swin: its logits follow shifts by fractions of a pixel."""
+"""UperNet on a harmonic Swin, equivariant to circular shifts by fractions of a pixel."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from vitrail.shift.upernet import UPerNet
 class HarmonicUPerNet(UPerNet):
     """A `UPerNet` whose backbone sees recentred images (`RecentredModel`).
 
-    The plain decoder puts logits on the pixels of the recentred image, and these are moved back by
-    Fourier. So they follow every circular shift of a band-limited image, by fractions of a pixel as
-    well. Arguments and errors are those of `UPerNet`.
+    The plain decoder returns logits at the pixels of the recentred image, and a Fourier shift moves
+    them back. So they are equivariant to every circular shift of a band-limited image, also by
+    fractions of a pixel. Arguments and errors are those of `UPerNet`.
     """
 
     def forward(self, images: Tensor) -> Tensor:

@@ -20,16 +20,17 @@ Four choose among the grids that a strided operation may sample, its *polyphase 
 Two are the paper's, as it prints them (shift, Eq. 19). Neither rolls the image to an anchor, so
 float32 logits of shifted images may differ by rounding:
 
-- `LayerGrid`, ``"every_layer"``, lays windows anew in every attention layer. Invariant.
-- `PrintedGrid`, ``"printed"``, does so, too, and has no rule for ties: of grids of equal scores the
-  first in memory wins. Not invariant: the single window of Swin-T's last stage has the same energy
-  at every offset.
+- `LayerGrid`, ``"every_layer"``, chooses the offset of windows again in every attention layer.
+  Invariant.
+- `PrintedGrid`, ``"printed"``, does the same, without a rule for ties: of grids with equal scores
+  the first in memory is taken. Not invariant: the single window of Swin-T's last stage has the same
+  energy at every offset.
 
 One does not choose:
 
 - `LowPassGrid`, ``"low_pass"``, blurs before it samples the first grid (Zhang, "Making
-  convolutional networks shift-invariant again", ICML 2019). Not invariant; give it timm's masks of
-  attention, ``attention_mask=True``, and all else is plain Swin.
+  convolutional networks shift-invariant again", ICML 2019). Not invariant. With timm's attention
+  masks, ``attention_mask=True``, all other parts are those of plain Swin.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ from vitrail.shift.selection import (
 from vitrail.shift.swin import AdaptiveSwin, converted
 
 TEMPERATURE = 0.3
-"""Of the softmax by which `DrawnGrid` draws; scores have a standard deviation of 1."""
+"""Temperature of the softmax in `DrawnGrid`, for scores with a standard deviation of 1."""
 HIDDEN = 16
 """Channels between the two convolutions that score a component in `LearnedGrid`."""
 
@@ -90,7 +91,7 @@ class ApsGrid(PerLayerSelection):
     anchors = False
 
     def choose_windows(self, x: Tensor, window: Size, merged: bool, anchored: bool) -> None:  # type: ignore[override]
-        """Leave windows where the grid begins."""
+        """Return None: windows begin at the origin of the grid."""
 
 
 @register_notrace_module
@@ -152,7 +153,7 @@ class LearnedGrid(FixedSelection):
         self.scores = nn.ModuleDict()
 
     def fit(self, widths: Sequence[int]) -> None:
-        """Make the networks that score outputs of these channels; call it once."""
+        """Make the networks that score outputs with these numbers of channels; call it once."""
         for width in widths:
             self.scores[str(width)] = nn.Sequential(
                 nn.Conv2d(width, HIDDEN, 3, padding=1, padding_mode="circular"),
@@ -161,7 +162,7 @@ class LearnedGrid(FixedSelection):
             )
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the grid of the largest score: see `FixedSelection`."""
+        """Tokenise on the grid with the largest score: see `FixedSelection`."""
         dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         return self.sample(dense, conv.stride[0])
 
@@ -170,7 +171,7 @@ class LearnedGrid(FixedSelection):
         return window_offset(x, window, anchored)
 
     def merge_patches(self, x: Tensor, project: Projection) -> tuple[Tensor, Tensor]:
-        """Merge the grid of the largest score: see `FixedSelection`."""
+        """Merge on the grid with the largest score: see `FixedSelection`."""
         return self.sample(project(overlapping_patches(x)), MERGED)
 
     def sample(self, dense: Tensor, stride: int) -> tuple[Tensor, Tensor]:
@@ -236,7 +237,7 @@ class DrawnGrid(PerLayerSelection):
 
 
 def drawn(scores: Tensor) -> Tensor:
-    """Draw a place ``(B, 2)`` in each ``(B, P, Q)`` by a softmax of scores: see `DrawnGrid`."""
+    """Draw an index ``(B, 2)`` into ``(B, P, Q)`` by a softmax of the scores: see `DrawnGrid`."""
     flat = scores.flatten(1).float()
     spread = flat.std(dim=1, correction=0, keepdim=True)
     z = (flat - flat.mean(dim=1, keepdim=True)) / spread.where(spread > 0, 1)
@@ -266,7 +267,7 @@ class PrintedGrid(LayerGrid):
         super().__init__(in_order=True)
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise the first grid of the most energy: see `FixedSelection`."""
+        """Tokenise on the first grid with the most energy: see `FixedSelection`."""
         dense = circular_conv(x, conv, stride=1).permute(0, 2, 3, 1)
         return strongest_tokens(dense, conv, self.in_order)
 
@@ -294,7 +295,7 @@ class LowPassGrid(FixedSelection):
 
 
 def blurred(x: Tensor, stride: int) -> Tensor:
-    """Blur ``(B, C, H, W)``, on a circle, for a stride that follows: see `LowPassGrid`."""
+    """Blur ``(B, C, H, W)`` circularly, before sampling with `stride`: see `LowPassGrid`."""
     channels, reach = x.shape[1], stride - 1
     taps = stride - torch.arange(-reach, stride, device=x.device).abs()
     weight = (taps.to(x) / stride**2).expand(channels, 1, 1, -1)
@@ -333,7 +334,7 @@ default_cfgs = default_cfgs_of({NAME: "swin_tiny_patch4_window7_224"})
 
 @register_model
 def polyphase_swin_tiny_patch4_window7_224(pretrained: bool = False, **kwargs: Any) -> nn.Module:
-    """Swin-T with another choice of grids, by default that of APS."""
+    """Make Swin-T with another choice of grids, by default that of APS."""
     model_type = converted(PolyphaseSwin, swin_tiny_patch4_window7_224)
     options = {"selection": "aps", "pretrained_filter_fn": checkpoint_filter_fn, **kwargs}
     return build(model_type, NAME, pretrained, **options)

@@ -286,7 +286,7 @@ def worst_shift(
 
 
 def standard_shift(side: int, max_shift: int = 32) -> int:
-    """Scale a shift from images with sides of `STANDARD_SIDE` pixels to images with sides of `side`.
+    """Scale a shift from images with sides of `STANDARD_SIDE` pixels to sides of `side` pixels.
 
     It is the same fraction of the side, rounded down. The paper shifts by up to 32 pixels of 224.
     """

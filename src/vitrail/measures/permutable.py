@@ -165,7 +165,7 @@ def _with_rows(model: nn.Module, table: str, permutation: Tensor, images: Tensor
 
 
 def _has_table_of_planes(model: Any) -> bool:
-    """Return whether a module makes the table ``(planes, 1, N, c)``, as in octic and flip models."""
+    """Return whether a module makes the table ``(planes, 1, N, c)``, as in octic models."""
     return hasattr(model, "positions") and isinstance(getattr(model, "pos_embed", None), nn.Module)
 
 

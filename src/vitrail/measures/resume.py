@@ -54,8 +54,8 @@ class ResumeFile:
     def read(self, batch: int = 1, total: int | None = None) -> list[Tensor]:
         """Return the columns of the saved rows, an empty list if there are no rows.
 
-        Unless there are `total` rows, those after the last complete `batch` are deleted: the rest is
-        then computed in the same batches, and to the same bits, as without an interruption.
+        Unless there are `total` rows, those after the last complete `batch` are deleted: the rest
+        is then computed in the same batches, and to the same bits, as without an interruption.
 
         Raises:
             VitrailError: the file has another identity, or is damaged.
@@ -85,7 +85,7 @@ class ResumeFile:
         )
 
     def _header(self) -> tuple[bytes, list[tuple[torch.dtype, list[int]]]]:
-        """Return the file's first line and the dtypes and shapes of columns; none if it is empty."""
+        """Return the file's first line, and dtypes and shapes of columns; none if it is empty."""
         if self.path is None:
             return b"", []
         with self.path.open("rb") as file:

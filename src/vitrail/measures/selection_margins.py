@@ -46,7 +46,7 @@ class SelectionMargins:
         self.chosen, self.anchored = False, False
 
     def note(self, module: Any, inputs: tuple[Any, ...], _: object) -> None:
-        """Record the margin of a choice, unless it comes after an anchor, where it cannot differ."""
+        """Record the margin of a choice; after an anchor, choices cannot differ and are ignored."""
         if not self.anchored:
             margin, self.anchored = module.margin(*inputs)
             self.calls[-1] = torch.minimum(self.calls[-1], margin.to(self.calls[-1].dtype))

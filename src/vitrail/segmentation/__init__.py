@@ -17,7 +17,7 @@ import warnings
 
 import vitrail.models  # noqa: F401
 
-# mmseg prints what it could not import, and mmcv warns of it; nothing here needs that.
+# mmseg prints which optional packages it could not import, and mmcv warns; none is needed here.
 with contextlib.redirect_stdout(io.StringIO()), warnings.catch_warnings():
     warnings.filterwarnings("ignore", message="Fail to import")
     from vitrail.segmentation import adaptive_backbones as adaptive
@@ -30,10 +30,10 @@ from mmengine.config import utils
 for advice in ("Default ``avg_non_ignore``", "`reduce_zero_label` will be deprecated"):
     warnings.filterwarnings("ignore", message=advice)
 
-# mmengine looks for the configs of ``mmseg::`` in the distribution of that name, which is another
-# one's today; by the name of the module it finds them in either.
+# mmengine looks for the configs of ``mmseg::`` in the distribution of that name, which today is
+# another project. By the name of the module it finds them in both.
 utils.MODULE2PACKAGE["mmseg"] = "mmseg"
-# It reads fifty files to find one of them.
+# mmengine reads fifty files to find one config, so the files are cached.
 utils.load = functools.cache(utils.load)
 
 __all__ = ["adaptive", "backbones", "heads", "vit"]

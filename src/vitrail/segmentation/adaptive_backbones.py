@@ -2,9 +2,9 @@
 
     backbone = dict(type="AdaptiveSwin", img_size=448, drop_path_rate=0.3, selection="per_stage")
 
-In evaluation images of any size are padded with zeros, below and to the right, to what the windows
-divide; the heads cut that off. Only images that fit are equivariant. In training all must fit, as
-padding would count in the statistics of batch norms.
+In evaluation, images of any size are padded with zeros, below and to the right, to a size that the
+windows divide; the heads remove the padding. Only for images that need no padding is the model
+equivariant. In training no image may need it, as it would affect the statistics of batch norms.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from vitrail.segmentation.backbones import Pyramid, TimmStages
 
-# Imported, and not only named, so that whoever measures a segmenter knows its code.
+# Imported, and not only named, so that the digest of a segmenter's code contains these modules.
 from vitrail.shift.swin import a_swin_tiny_patch4_window7_224, a_swinv2_tiny_window8_256
 
 
 class AdaptiveBackbone(TimmStages):
-    """A model of ours whose stages say where their tokens sit."""
+    """A shift-equivariant model; its stages return their tokens with their positions."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, dynamic_img_pad=True, **kwargs)

@@ -1,7 +1,8 @@
 """UperNet's heads of mmseg, truly shift-equivariant (shift, Sec. 4, "Segmentation").
 
 `AdaptiveUPerHead` is `vitrail.shift.upernet.AdaptiveUPerNetDecoder` with mmseg's losses and
-configuration, `AdaptiveFCNHead` mmseg's own on a circle. Both have the parameters of mmseg's heads.
+configuration; `AdaptiveFCNHead` is mmseg's `FCNHead` with circular padding. Both have the
+parameters of mmseg's heads.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class AdaptiveUPerHead(BaseDecodeHead):
             act_layer=partial(build_activation_layer, self.act_cfg),
         )
         decoder.conv_seg, decoder.dropout = self.conv_seg, self.dropout or nn.Identity()
-        # The head holds its parts, not the decoder itself, so weights keep the names of mmseg's.
+        # The decoder's parts are registered, not the decoder, so weights have mmseg's names.
         for name, part in decoder.named_children():
             setattr(self, name, part)
         object.__setattr__(self, "decoder", decoder)

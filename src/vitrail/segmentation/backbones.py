@@ -1,8 +1,8 @@
 """timm's models as backbones of mmseg, and its SwinV2, which mmseg lacks.
 
-As in mmseg's own `SwinTransformer`, every stage ends in a norm of its own; all else is timm's.
-`img_size` is that of the crops, as timm shifts windows only in stages that have several. Images may
-have other sizes.
+As in mmseg's own `SwinTransformer`, every stage ends with its own norm; all else is timm's.
+`img_size` must be the size of the training crops, as timm shifts windows only in stages with more
+than one. Images may have other sizes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def create(model_name: str, **kwargs: Any) -> Any:
             f"timm cannot make model.backbone '{model_name}' ({first_line(error)}): give it timm's "
             "arguments; mmseg's own, such as with_cp and frozen_stages, have no meaning here"
         ) from None
-    except OSError as error:  # huggingface_hub's own errors are OSErrors
+    except OSError as error:  # the errors of huggingface_hub are OSErrors
         raise VitrailError(
             f"cannot fetch the published weights of model.backbone '{model_name}' "
             f"({first_line(error)}): run this once where there is a network, or leave out "
@@ -54,16 +54,16 @@ def create(model_name: str, **kwargs: Any) -> Any:
 
 @dataclass(frozen=True)
 class Pyramid:
-    """What adaptive heads are given: each stage's features, of images of `size` pixels.
+    """The input of adaptive heads: the features of each stage, for images of `size` pixels.
 
-    The tokens may cover more than the image, below and to the right.
+    The tokens may also cover padding, below and to the right of the image.
     """
 
     features: tuple[Features, ...]
     size: tuple[int, int]
 
     def __getitem__(self, index: Any) -> NoReturn:
-        """Refuse heads and necks that would take features for maps whose place is known."""
+        """Raise VitrailError: the head or neck does not consider the positions of features."""
         raise VitrailError(
             "mmseg's own heads and necks do not know where the features of AdaptiveSwin and "
             "AdaptiveSwinV2 sit: use AdaptiveUPerHead and AdaptiveFCNHead, and no neck"
@@ -71,9 +71,9 @@ class Pyramid:
 
 
 class TimmBackbone(BaseModule):
-    """A model of timm's without its head, of which some stages or blocks are returned.
+    """A timm model without its head, which returns the features of some stages or blocks.
 
-    What is not needed is cut off: it would get no gradient, which distributed training refuses.
+    Later layers are removed: they would get no gradient, for which distributed training fails.
     """
 
     filter_fn: Callable[..., dict[str, Tensor]]  # timm's, of the model's published weights
@@ -99,10 +99,10 @@ class TimmBackbone(BaseModule):
 
 
 class TimmStages(TimmBackbone):
-    """A model of timm's, and a norm for each of its stages; by default all are returned.
+    """A timm model with a norm for each of its stages; by default all stages are returned.
 
-    `init_cfg` is None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with the published
-    weights, see `vitrail.segmentation.weights`; `kwargs` are of the model.
+    `init_cfg` is None, or mmengine's ``dict(type="Pretrained", checkpoint=...)`` with published
+    weights, see `vitrail.segmentation.weights`; `kwargs` are arguments of the model.
     """
 
     default_name: str
@@ -141,9 +141,9 @@ class TimmSwinV2(TimmStages):
 
 @CONVOLUTIONS.register_module()
 class CircularConv2d(nn.Conv2d):
-    """torch's convolution on an image without borders, a ``conv_cfg`` of mmseg's heads.
+    """torch's convolution with circular padding, for ``conv_cfg`` of mmseg's heads.
 
-    The models under circular shifts have it in all of UperNet, plain or adaptive (shift, Sec. 5.5).
+    In the tests under circular shifts, all of UperNet uses it, plain or adaptive (shift, Sec. 5.5).
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -34,7 +34,7 @@ MISTAKES = {
     "AmpOptimizerWrapper.* only available": "this device has no mixed precision; leave --amp "
     "out, or set optim_wrapper.type to OptimWrapper",
 }
-"""What users do wrong in a configuration, by a pattern of the error that mmseg or torch raises."""
+"""Remedies for frequent mistakes in a configuration, by a pattern of mmseg's or torch's error."""
 
 
 def run_tool(tool: str, arguments: Sequence[str]) -> None:
@@ -50,7 +50,7 @@ def run_tool(tool: str, arguments: Sequence[str]) -> None:
         if tool == "infer":
             infer(arguments)
             return
-        # Some tools read checkpoints by torch.load, which knows none of mmengine's records.
+        # Some tools read checkpoints by torch.load, which refuses mmengine's records by default.
         with (
             torch.serialization.safe_globals(RECORDS),
             mock.patch.object(sys, "argv", [f"vitrail mmseg {tool}", *arguments]),
@@ -103,7 +103,7 @@ def infer(arguments: Sequence[str]) -> None:
 
 
 def _files(image: Path) -> Iterator[Path]:
-    """The images in a folder and those below it, or the one file."""
+    """Yield the images in and below a folder, or a single file."""
     if not image.is_dir():
         yield image
         return
@@ -114,10 +114,10 @@ def _files(image: Path) -> Iterator[Path]:
 
 
 def _targets(images: Sequence[Path], out: str) -> dict[Path, tuple[Path, Path]]:
-    """The files for the labels and the picture of each image.
+    """Return for each image the output files of its labels and of its picture.
 
     Raises:
-        VitrailError: one is there, or is that of two images.
+        VitrailError: one of the files exists, or two images would have the same file.
     """
     places = {image: Path(os.path.abspath(image)) for image in images}
     common = os.path.commonpath([place.parent for place in places.values()])

@@ -2,8 +2,9 @@
 
 A segmenter learns a table of positions at the size of its crops, and is tested on whole images.
 There the table is interpolated, UP(P), and the variance paper divides it by sqrt(k) ("Semantic
-Segmentation", Table 4): with the constant of one axis where one axis grows, as on ADE20K and
-Cityscapes, and of both where both do, as on LoveDA. In training nothing is calibrated.
+Segmentation", Table 4): with the constant for one axis if one axis grows, as on ADE20K and
+Cityscapes, and with that for both axes if both grow, as on LoveDA. In training nothing is
+calibrated.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from vitrail.variance.rescaling import Calibration, rescaled_table
 
 
 class CalibratedViT(VisionTransformer):
-    """timm's, with the table of positions resized and calibrated for the image at hand."""
+    """timm's ViT, whose table of positions is resized and calibrated for each image size."""
 
     rescaling: dict[str, Any]  # `calibration` or `scale` of `rescaled_table`, in evaluation
 
@@ -68,7 +69,7 @@ class TimmViT(TimmBackbone):
             calibration is unknown.
     """
 
-    # mmseg interpolates the table of positions so, and the paper's constants are those of this.
+    # mmseg interpolates the table of positions in this way, for which the paper's constants hold.
     filter_fn = staticmethod(
         functools.partial(checkpoint_filter_fn, interpolation="bicubic", antialias=False)
     )

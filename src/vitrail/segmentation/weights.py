@@ -3,11 +3,12 @@
     init_cfg = dict(type="Pretrained", checkpoint="swin_tiny_patch4_window7_224.pth")
 
 The checkpoint is a file or a URL, ``.safetensors`` or what `torch.save` wrote, as timm or the
-models' authors publish them; its head is ignored. A whole segmenter of mmseg's Swin or ViT loads
-into one on timm's, plain or adaptive, in all of mmengine's ways: the backbone renames it.
+models' authors publish them; its head is ignored. Weights of a whole segmenter with mmseg's Swin or
+ViT can be loaded into one with timm's, plain or adaptive, by every function of mmengine: the
+backbone renames them.
 
-Importing this module makes all of mmengine's loading safe: it refuses a pickle that holds more than
-weights, which mmengine would load in the way that runs its code.
+Importing this module makes all loading by mmengine safe: a pickle that contains more than weights
+is refused. Without it, mmengine would load such a pickle and run its code.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def load_weights(
     file = str(init_cfg["checkpoint"])
     published = CheckpointLoader.load_checkpoint(file, map_location="cpu", logger="silent")
     weights = filter_fn(published, model)
-    # Published weights do not record how an adaptive model selects its grids.
+    # Published weights have no `_extra_state`, which records how an adaptive model selects grids.
     ours = {
         name: value
         for name, value in model.state_dict().items()
@@ -81,11 +82,11 @@ RENAMINGS: dict[str, str | Callable[[re.Match[str]], str]] = {
 
 
 def renamed(backbone: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
-    """Give weights of mmseg's Swin or ViT the names and the order that timm's have.
+    """Rename and reorder weights of mmseg's Swin or ViT as in timm's models, in place.
 
-    A hook before a backbone loads a state dict; one without mmseg's names stays as it is. mmseg's
-    ViT has no bias of its patches: ours is 0. Raises VitrailError for weights of another backbone,
-    which mmseg's loading would leave out or as they are drawn.
+    It is a hook that runs before a backbone loads a state dict; without mmseg's names, nothing is
+    changed. mmseg's ViT has no bias in its patch embedding: ours is set to 0. Raises VitrailError
+    if weights are missing, unknown or of another shape, which mmseg's loading would only ignore.
     """
     if f"{prefix}patch_embed.projection.weight" not in state:
         return
@@ -129,7 +130,7 @@ def load_segmenter(model: nn.Module, file: Path) -> None:
 
 
 def _statistic(owner: Any, name: str) -> Any:
-    """Stand in for `getattr`, by which the logs in mmengine's checkpoints name their methods."""
+    """Replace `getattr` in pickles, which mmengine's checkpoints call for methods of their logs."""
     if owner is not HistoryBuffer or name.startswith("_"):
         raise pickle.UnpicklingError(f"it asks for {name}, which no log needs")
     return getattr(owner, name)
@@ -140,7 +141,7 @@ RECORDS.append((_statistic, "builtins.getattr"))
 
 
 def _read(file: Any, map_location: Any = None, weights_only: Any = None) -> Any:
-    """Stand in for mmengine's `_safe_torch_load`, which every kind of path but a URL comes to."""
+    """Replace mmengine's `_safe_torch_load`, which reads every kind of path but URLs."""
     with torch.serialization.safe_globals(RECORDS):
         if isinstance(file, str | Path):
             return read_checkpoint(Path(file))
@@ -148,7 +149,7 @@ def _read(file: Any, map_location: Any = None, weights_only: Any = None) -> Any:
 
 
 def _read_url(url: str, model_dir: str | None = None, progress: bool = True, **told: Any) -> Any:
-    """Stand in for torch's `load_url`, to which mmengine leaves URLs and names of models."""
+    """Replace torch's `load_url`, by which mmengine reads URLs and names of models."""
     folder = Path(model_dir or Path(torch.hub.get_dir()) / "checkpoints")
     file = folder / Path(urlparse(url).path).name
     if not file.exists():

@@ -1,10 +1,10 @@
-"""The stand-in of the octic paper's datasets of images: things on stuff.
+"""The stand-in for the octic paper's image datasets: things on stuff.
 
 Things are digits, stuff is squares cut from two photographs. 2 and 5 are one class, and so are 6
-and 9: classes are closed under turns and mirrorings, which an invariant model cannot tell apart.
-Images are upright all the same, so that turning them is a change. Each seed composes its own
-images, and classes come in a random order. scikit-learn bundles what they are cut from, so nothing
-is read from `folder`.
+and 9: the classes do not change under turns and mirrorings, which an invariant model cannot
+distinguish. The images are upright nevertheless, so that turned images differ from those of
+training. Each seed composes its own images, and classes come in a random order. The scans and
+photographs are part of scikit-learn, so nothing is read from `folder`.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ CROPS = (12, 24)
 """Least and greatest side of the squares that are cut from photographs."""
 
 KINDS = np.array([0, 1, 2, -1, 3, 2, 4, 5, -1, 4])
-"""The class of each digit: one turned by half is another, and so is one mirrored; 3 and 8 are not
-shown, which a small model confuses until it has trained for twice as long."""
+"""The class of each digit; digits that look alike when turned or mirrored share one. -1: 3 and 8 are
+not used, as a small model confuses them until it has trained for twice as long."""
 
 THINGS = 6  # classes of digits
 
 IMAGES: dict[Split, int] = {"train": 3200, "val": 1600}
 SHADE = 0.4  # brightness of the stuff behind things
-INK = (0.7, 1.0)  # brightness of a channel of the thing that is asked for
+INK = (0.7, 1.0)  # range of a colour channel of the bright digit
 SCAN = 8  # side of a scan and of a quarter of an image
 
 REGIONS: tuple[tuple[tuple[str, Box], ...], ...] = (
@@ -44,17 +44,17 @@ REGIONS: tuple[tuple[tuple[str, Box], ...], ...] = (
     (("flower", (180, 95, 430, 345)),),  # petals
     (("flower", (445, 0, 640, 427)), ("flower", (0, 60, 150, 330))),  # blur
 )
-"""Where the photographs show each kind of stuff."""
+"""For each kind of stuff the photographs and boxes that show it."""
 
 
 def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A bright digit in one quarter of a photographed square and a black one in another quarter.
+    """Compose images: a bright digit in one quarter of a photographed square, a black one in another.
 
-    The class is the bright digit, where 2 and 5 are one class, and 6 and 9; no digit is 3 or 8. Its
-    quarter, its colour and the black digit say nothing, and mislead neighbours in pixels. Digits
-    are upright and half of them mirrored: so turns change no class, which Tables 2 and 5, Figure 4b
-    and Sec. 4.3 need, but what images look like, which makes a model without invariance lose
-    accuracy on turned ones.
+    The class is that of the bright digit; 2 and 5 are one class, 6 and 9 another; 3 and 8 are not
+    used. The digit's quarter, its colour and the black digit are independent of the class, so that
+    nearest neighbours of pixels are mostly wrong. Digits are upright and half of them are mirrored.
+    So turns do not change the class, which Tables 2 and 5, Figure 4b and Sec. 4.3 need. But they
+    change the appearance, so that a model without invariance loses accuracy on turned images.
     """
     random = stream("things-and-stuff", split, seed)
     labels = random.permutation(np.arange(IMAGES[role(split)]) % THINGS)  # of equal shares
@@ -69,9 +69,10 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def _stuff(kinds: np.ndarray, split: Split, random: np.random.RandomState) -> np.ndarray:
-    """Cut a square of each of these kinds of stuff, ``(N, 16, 16, 3)`` float32 in 0..1.
+    """Cut a square of stuff for each of `kinds`: ``(N, 16, 16, 3)`` float32 in 0..1.
 
-    Each is of any size and place in a tile of its kind's regions; half of them are mirrored.
+    Its size and its position in a tile of the kind's regions are random; half of the squares are
+    mirrored.
     """
     found = [
         [(name, box) for name, region in parts for box in tiles(name, split, region, CROPS[0])]
@@ -96,7 +97,7 @@ def _draw(
     split: Split,
     random: np.random.RandomState,
 ) -> None:
-    """Draw a scan of each of these kinds into a quarter of each image, half of them mirrored."""
+    """Draw a scan of the class `kinds[n]` into a quarter of image n, half of them mirrored."""
     drawn, digits = scans(split)
     pools = [np.flatnonzero(KINDS[digits] == kind) for kind in range(THINGS)]
     for image, kind, quarter, ink in zip(pixels, kinds, quarters, inks, strict=True):

@@ -20,7 +20,7 @@ WIDTHS = (64, 72, 80, 88, 96)
 SIDE = 24
 LEAST = 12
 THINGS = 6
-"""Smaller squares that lie on those that cover a scene."""
+"""Number of smaller squares on top of the squares that cover a scene."""
 
 CLASSES = ("sky", "pine", "trees", "facade", "petals")
 """Names of `shift.KINDS`."""
@@ -45,12 +45,11 @@ class ComposedScenes(Dataset[tuple[Image.Image, np.ndarray]]):
 
 
 def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """Scenes of squares, cut from five of the regions of photographs of `two_pieces`.
+    """Compose scenes of squares that are cut from the five regions of photographs of `two_pieces`.
 
-    The class of a pixel is its region, of which there are five. Regions have colours in common and
-    a square may be anywhere, so neither a pixel's colour nor its place tells what it shows: a
-    segmenter has to see texture. No pixel of a photograph is in both splits, and each seed draws
-    other scenes.
+    The class of a pixel is its region. Regions share colours, and a square may be anywhere, so
+    neither a pixel's colour nor its position determines the class: a segmenter has to use texture.
+    No pixel of a photograph is in both splits, and each seed draws other scenes.
     """
     random = stream("patchwork", split, seed)
     return ComposedScenes(compose(split, random) for _ in range(COUNTS[role(split)]))
@@ -71,7 +70,7 @@ def compose(split: Split, random: np.random.RandomState) -> tuple[np.ndarray, np
     cut = pieces(np.array(KINDS)[labels], split, random, SIDE, halved=False)
     for piece, label, (top, left, side) in zip(cut, labels, squares, strict=True):
         y, x = max(top, 0), max(left, 0)
-        place = pixels[y : top + side, x : left + side]  # what sticks out is cut
+        place = pixels[y : top + side, x : left + side]  # clipped to the scene
         place[:] = piece[y - top :, x - left :][: place.shape[0], : place.shape[1]]
         mask[y : top + side, x : left + side] = label
     return pixels, mask

@@ -1,8 +1,8 @@
-"""Stand-ins of datasets of the position paper, whose position bias is known by design.
+"""Stand-ins for datasets of the position paper, whose position bias is known by design.
 
-The paper asks how much a dataset's classes depend on where things are (Sec. 5.2). Images are 24
-pixels wide and high. What is asked for is the region of a piece of a photograph, at half its scale.
-No pixel of a piece is in both splits, and each seed draws a composition of its own.
+The paper measures how much a dataset's classes depend on positions (Sec. 5.2). Images are 24 pixels
+wide and high. The class is the region of a photograph from which a piece was cut, at half its
+scale. No pixel of a photograph is in both splits, and each seed draws its own images.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ IMAGES: dict[Split, int] = {"train": 1600, "val": 600}
 
 
 def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Three pieces of 8 pixels in a row; the class is the region of the one in the middle.
+    """Compose images of three 8-pixel pieces in a row; the class is the middle piece's region.
 
-    Only position says which of the three pieces counts. 1,600 images train and 600 test.
+    Only its position distinguishes the middle piece. 1,600 images are for training, 600 for
+    validation.
     """
     random, labels = _drawn("pieces-in-a-row", split, seed)
     images = _grounds(len(labels), random)
@@ -37,17 +38,17 @@ def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def pieces_in_corners(folder: Path, split: Split, seed: int = 0) -> PlacedImages:
-    """A piece of 12 pixels in a corner of a black frame; the class is the region it was cut from.
+    """Compose images of a 12-pixel piece in a corner of a black frame; the class is its region.
 
-    For two of the regions the corner counts, too: eight of the sixteen classes depend on position,
-    and eight do not. 1,600 images train, 600 test.
+    For two of the regions the class also depends on the corner: eight of the sixteen classes depend
+    on position, and eight do not. 1,600 images are for training, 600 for validation.
     """
     random, labels = _drawn("pieces-in-corners", split, seed)
     return in_corners(_pieces(labels, split, random, 12), labels, role(split), seed=seed)
 
 
 def _drawn(name: str, split: Split, seed: int) -> tuple[np.random.RandomState, np.ndarray]:
-    """Return a stand-in's source of random numbers and its first, the label of each image (N,)."""
+    """Return a stand-in's random generator, and the labels (N,) that it draws first."""
     random = stream(name, split, seed)
     return random, random.randint(len(REGIONS), size=IMAGES[role(split)])
 

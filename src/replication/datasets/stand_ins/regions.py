@@ -1,6 +1,6 @@
-"""Pieces of ten regions of two photographs, which stand-ins compose their images of.
+"""Pieces of ten regions of two photographs, from which stand-ins are composed.
 
-The classes are regions as one sees them: sky, lake, roof, petals. No pixel of a photograph is in
+The regions are the classes: for example sky, lake, roof, petals. No pixel of a photograph is in
 both splits (`replication.images.photos.tiles`).
 """
 
@@ -35,11 +35,11 @@ def pieces(
     halved: bool,
     two_thirds: bool = False,
 ) -> np.ndarray:
-    """Cut squares anywhere in tiles of regions, given by index: (N, side, side, 3) uint8.
+    """Cut a square at a random position in a tile of each of `regions`: (N, side, side, 3) uint8.
 
-    With `halved` a pixel is the mean of 2x2 pixels of a photograph. Tiles of which less than half a
-    side lies in the region are left out. With `two_thirds` every third of the tiles that train is
-    left out, too.
+    `regions` (N,) are indices of `REGIONS`. With `halved`, a pixel is the mean of 2x2 pixels of a
+    photograph. Tiles with less than half a side in the region are left out. With `two_thirds`,
+    every third training tile is left out, too.
     """
     step = 2 if halved else 1
     scaled = {name: _halved(pixels) if halved else pixels for name, pixels in photos().items()}
@@ -57,7 +57,7 @@ def pieces(
 
 
 def _halved(pixels: np.ndarray) -> np.ndarray:
-    """At each pixel of a photograph the rounded mean of 2x2 pixels from there on, uint8."""
+    """Return the rounded mean of each 2x2 pixels, at their upper left pixel: uint8."""
     whole = pixels.astype(np.float32)
     sums = whole[:-1, :-1] + whole[1:, :-1] + whole[:-1, 1:] + whole[1:, 1:]
     return np.round(sums / 4).astype(np.uint8)

@@ -1,12 +1,12 @@
-"""Stand-ins of the shift paper's datasets: a piece of one region of a photograph on another.
+"""Stand-ins for the shift paper's datasets: a piece of one region of a photograph on another.
 
-As in natural images a place says nothing about the class, so a model that gives up absolute
-positions loses no information. A circular shift shows a seam of the ground, since what leaves a
-frame at one side comes back at the other. A frame is of few pixels, so that a model's patch is one
-of them at most after enlargement: of CIFAR's images a patch is 0.57 pixels in the paper. So few
-images train that a micro model learns all of them, and gains little from twice as many steps. The
-three stand-ins differ in what is asked for and in scale. No pixel of a photograph is in both
-splits, and each seed draws other pieces.
+As in natural images, the class does not depend on positions, so a model without absolute positions
+loses no information. A circular shift makes a seam in the ground visible, since pixels that leave
+the frame at one side come back at the other. A frame has few pixels, so that after enlargement a
+model's patch shows at most one of them; in the paper a patch shows 0.57 pixels of a CIFAR image.
+There are so few training images that a micro model learns all of them, and gains little from twice
+as many steps. The three stand-ins differ in their classes and in scale. No pixel of a photograph is
+in both splits, and each seed draws other pieces.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ SIDE = 8
 CROPPED_SIDE = 10
 THING = 4
 KINDS = (0, 2, 4, 6, 8)
-"""Those of the ten regions that things and their grounds are of."""
+"""Indices of the regions, of ten, from which things and their grounds are cut."""
 
 
 def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A square of one region of a photograph on a piece of another; the class is the two regions.
+    """Compose images of a square of one region on a piece of another; the class is the pair.
 
-    The square has 4x4 of the frame's 8x8 pixels and lies anywhere, beyond the border, too: what
-    leaves the frame comes back at the other side. Which of two regions lies on the other does not
-    count, so five regions make 10 classes. The photographs are at half their scale. 1,500 images
-    train and 1,000 test, as in `piece_on_piece` and `piece_to_crop`.
+    The square has 4x4 of the frame's 8x8 pixels. Its position is random and circular: pixels beyond
+    the border come back at the other side. The class does not depend on which of the two regions is
+    on top, so five regions give 10 classes. The photographs are at half their scale. 1,500 images
+    are for training and 1,000 for validation, as in `piece_on_piece` and `piece_to_crop`.
     """
     thing, ground, random = _kinds("two-pieces", split, seed)
     larger, smaller = np.maximum(thing, ground), np.minimum(thing, ground)
@@ -42,18 +42,18 @@ def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_on_piece(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """The images of `two_pieces`; the class says which region lies on which: 20 classes."""
+    """Compose the images of `two_pieces`; the class is the ordered pair of regions: 20 classes."""
     thing, ground, random = _kinds("piece-on-piece", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
     return Pictures(_composed(thing, ground, split, random, SIDE, halved=True), labels)
 
 
 def piece_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """As `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
+    """Compose images as in `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
 
-    The photographs are at their own scale. Models see the central four fifths of the frame, so two
-    crops of an image show other real content at their borders, as the shift paper's crops of
-    ImageNet do.
+    The photographs are at their own scale. Models see four fifths of the frame, in evaluation the
+    centre, so two crops of an image differ in real content at their borders, as the shift paper's
+    crops of ImageNet.
     """
     thing, ground, random = _kinds("piece-to-crop", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
@@ -63,9 +63,9 @@ def piece_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def _kinds(
     name: str, split: Split, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.random.RandomState]:
-    """Draw for each image two kinds that differ, of the thing (N,) and of its ground (N,).
+    """Draw for each image two different kinds, of the thing (N,) and of its ground (N,).
 
-    Returns the stand-in's source of random numbers, too.
+    Also returns the stand-in's random generator.
     """
     random, count = stream(name, split, seed), IMAGES[role(split)]
     thing = random.randint(len(KINDS), size=count)

@@ -1,6 +1,6 @@
-"""The stand-in of ImageNet in the variance paper, composed of digit scans and photographs.
+"""The stand-in for ImageNet in the variance paper, composed of digit scans and photographs.
 
-Each seed draws a composition of its own. No scan is in both splits.
+Each seed draws its own images. No scan is in both splits.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ GROUND = 0.3
 
 
 def digits_few(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """A digit of 8 pixels in one of 16 places on a dimmed photograph, from few scans: the class.
+    """Compose images of an 8-pixel digit, the class, at one of 16 positions on a dimmed photograph.
 
-    The seed draws twenty training scans of each class, of which a model can learn all and still
-    fail on others: mixing and erasing images are to help then, and Tables 5 and 6 compare what they
-    do to accuracy. Places are multiples of 4 in 20x20 pixels, so that patches see all digits alike
-    and a small model learns in seconds. 1,600 images train, and 599 test, one of each test scan.
+    The seed draws only twenty training scans of each class. A model can learn all of them and still
+    fail on others; mixing and erasing should help then, and Tables 5 and 6 compare their effects on
+    accuracy. Positions are multiples of 4 in 20x20 pixels, so that patches divide all digits alike
+    and a small model learns in seconds. 1,600 images are for training, and 599 for validation, one
+    of each validation scan.
     """
     random, (digits, labels) = stream("digits-few/2", split, seed), scans(split)
     if role(split) == "train":
@@ -48,5 +49,5 @@ def digits_few(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def _drawn(random: np.random.RandomState, of: int, count: int) -> np.ndarray:
-    """So many of the numbers below `of`, each as often as the others but for one time."""
+    """Return `count` of the numbers below `of`, in random order, each about equally often."""
     return random.permutation(np.resize(np.arange(of), count))

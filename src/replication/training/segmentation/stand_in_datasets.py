@@ -1,10 +1,10 @@
-"""The stand-in of datasets with masks, which is composed in memory, as a dataset of mmseg's.
+"""The stand-in with masks, which is composed in memory, as a dataset class for mmseg.
 
 MMSegmentation reads files. `ComposedFiles` shows it those of a folder that is not there:
 
     composed://<module>:<function>/<part>/<seed>/{images,annotations}/{train,val}/<number>.png
 
-A module of its own, since numbers of real datasets do not depend on how scenes are drawn.
+It is a separate module, as results on real datasets do not depend on how scenes are drawn.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ PREFIX = "composed"
 
 
 def composed_root(info: DatasetInfo, seed: int) -> str:
-    """Name the folder of the scenes that a stand-in's loader composes for a seed."""
+    """Return the name of the virtual folder of a stand-in's scenes for a seed."""
     return f"{PREFIX}://{info.loader}/{info.part}/{seed}"
 
 
 class ComposedFiles(BaseStorageBackend):
-    """Reads scenes as files: an image, or a mask of c + 1 for class c."""
+    """Return scenes as PNG files: an image, or a mask with the value c + 1 for class c."""
 
     def get(self, filepath: str) -> bytes:
         """Return the PNG file of an image or a mask."""
@@ -52,11 +52,11 @@ class ComposedFiles(BaseStorageBackend):
         raise ValueError(f"{filepath} is a picture")
 
     def join_path(self, path: str, *below: str) -> str:
-        """Name a file or a folder below another."""
+        """Return the path of a file or folder below another."""
         return posixpath.join(path, *below)
 
     def list_dir_or_file(self, dir_path: str, *_: Any) -> Iterator[str]:
-        """Name the images or masks of a split."""
+        """Yield the file names of the images or masks of a split."""
         *root, _kind, split = dir_path.split("/")
         for number in range(len(_scenes("/".join(root), split))):
             yield f"{number:04d}.png"
@@ -67,7 +67,7 @@ register_backend(PREFIX, ComposedFiles, prefixes=PREFIX)
 
 @lru_cache(maxsize=4)
 def _scenes(root: str, split: Split) -> Any:
-    """Compose a split once a process."""
+    """Compose the scenes of a split, once in each process."""
     loader, part, seed = root.removeprefix(f"{PREFIX}://").rsplit("/", 2)
     own = split if part == "all" else TUNING[split]
     return import_function(loader, root)(None, own, int(seed))
