@@ -107,7 +107,7 @@ def svhn_10k(folder: Path, split: Split) -> Pictures:
 
 
 def digits(folder: Path, split: Split) -> Digits:
-    """Open scikit-learn's scans of handwritten digits, unchanged; the label is the digit.
+    """The unchanged scans of handwritten digits in scikit-learn; the class is the digit.
 
     Digits fill their images and are centred. A mirrored digit is not the same digit.
     """

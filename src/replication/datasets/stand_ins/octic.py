@@ -24,8 +24,8 @@ CROPS = (12, 24)
 """Least and greatest side of the squares that are cut from photographs."""
 
 KINDS = np.array([0, 1, 2, -1, 3, 2, 4, 5, -1, 4])
-"""The class of each digit; digits that look alike when turned or mirrored share one. -1: 3 and 8 are
-not used, as a small model confuses them until it has trained for twice as long."""
+"""The class of each digit; digits that look alike when turned or mirrored share one. 3 and 8 (-1)
+are not used, as a small model confuses them until it has trained for twice as long."""
 
 THINGS = 6  # classes of digits
 
@@ -48,7 +48,7 @@ REGIONS: tuple[tuple[tuple[str, Box], ...], ...] = (
 
 
 def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose images: a bright digit in one quarter of a photographed square, a black one in another.
+    """A bright digit in one quarter of a photographed square and a black one in another quarter.
 
     The class is that of the bright digit; 2 and 5 are one class, 6 and 9 another; 3 and 8 are not
     used. The digit's quarter, its colour and the black digit are independent of the class, so that

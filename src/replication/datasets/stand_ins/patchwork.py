@@ -45,7 +45,7 @@ class ComposedScenes(Dataset[tuple[Image.Image, np.ndarray]]):
 
 
 def patchwork(folder: Path, split: Split, seed: int = 0) -> ComposedScenes:
-    """Compose scenes of squares that are cut from the five regions of photographs of `two_pieces`.
+    """Scenes of squares that are cut from the five regions of photographs of `two_pieces`.
 
     The class of a pixel is its region. Regions share colours, and a square may be anywhere, so
     neither a pixel's colour nor its position determines the class: a segmenter has to use texture.

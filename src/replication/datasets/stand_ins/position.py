@@ -24,7 +24,7 @@ IMAGES: dict[Split, int] = {"train": 1600, "val": 600}
 
 
 def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose images of three 8-pixel pieces in a row; the class is the middle piece's region.
+    """Three pieces of 8 pixels in a row; the class is the region of the piece in the middle.
 
     Only its position distinguishes the middle piece. 1,600 images are for training, 600 for
     validation.
@@ -38,7 +38,7 @@ def pieces_in_a_row(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def pieces_in_corners(folder: Path, split: Split, seed: int = 0) -> PlacedImages:
-    """Compose images of a 12-pixel piece in a corner of a black frame; the class is its region.
+    """A piece of 12 pixels in a corner of a black frame; the class is the region it was cut from.
 
     For two of the regions the class also depends on the corner: eight of the sixteen classes depend
     on position, and eight do not. 1,600 images are for training, 600 for validation.

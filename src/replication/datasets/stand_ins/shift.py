@@ -28,7 +28,7 @@ KINDS = (0, 2, 4, 6, 8)
 
 
 def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose images of a square of one region on a piece of another; the class is the pair.
+    """A square of one region of a photograph on a piece of another; the class is the pair.
 
     The square has 4x4 of the frame's 8x8 pixels. Its position is random and circular: pixels beyond
     the border come back at the other side. The class does not depend on which of the two regions is
@@ -42,14 +42,14 @@ def two_pieces(folder: Path, split: Split, seed: int = 0) -> Pictures:
 
 
 def piece_on_piece(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose the images of `two_pieces`; the class is the ordered pair of regions: 20 classes."""
+    """The images of `two_pieces`; the class is the ordered pair of regions: 20 classes."""
     thing, ground, random = _kinds("piece-on-piece", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
     return Pictures(_composed(thing, ground, split, random, SIDE, halved=True), labels)
 
 
 def piece_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose images as in `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
+    """As `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
 
     The photographs are at their own scale. Models see four fifths of the frame, in evaluation the
     centre, so two crops of an image differ in real content at their borders, as the shift paper's

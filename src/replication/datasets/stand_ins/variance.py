@@ -21,7 +21,7 @@ GROUND = 0.3
 
 
 def digits_few(folder: Path, split: Split, seed: int = 0) -> Pictures:
-    """Compose images of an 8-pixel digit, the class, at one of 16 positions on a dimmed photograph.
+    """A digit of 8 pixels, the class, at one of 16 positions on a dimmed photograph.
 
     The seed draws only twenty training scans of each class. A model can learn all of them and still
     fail on others; mixing and erasing should help then, and Tables 5 and 6 compare their effects on
