@@ -51,8 +51,8 @@ def things_and_stuff(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """A bright digit in one quarter of a photographed square and a black one in another quarter.
 
     The class is that of the bright digit; 2 and 5 are one class, 6 and 9 another; 3 and 8 are not
-    used. The digit's quarter, its colour and the black digit are independent of the class, so that
-    nearest neighbours of pixels are mostly wrong. Digits are upright and half of them are mirrored.
+    used. The digit's quarter, its colour and the black digit are independent of the class, and
+    mislead nearest neighbours of pixels. Digits are upright and half of them are mirrored.
     So turns do not change the class, which Tables 2 and 5, Figure 4b and Sec. 4.3 need. But they
     change the appearance, so that a model without invariance loses accuracy on turned images.
     """

@@ -51,9 +51,9 @@ def piece_on_piece(folder: Path, split: Split, seed: int = 0) -> Pictures:
 def piece_to_crop(folder: Path, split: Split, seed: int = 0) -> Pictures:
     """As `piece_on_piece`, but of 10x10 pixels, of which a model sees 8x8.
 
-    The photographs are at their own scale. Models see four fifths of the frame, in evaluation the
-    centre, so two crops of an image differ in real content at their borders, as the shift paper's
-    crops of ImageNet.
+    The photographs are at their own scale. Models see the central four fifths of the frame, so two
+    crops of an image differ in real content at their borders, as the shift paper's crops of
+    ImageNet.
     """
     thing, ground, random = _kinds("piece-to-crop", split, seed)
     labels = thing * (len(KINDS) - 1) + ground - (ground > thing)
