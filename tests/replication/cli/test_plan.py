@@ -315,7 +315,7 @@ def test_the_papers_own_trainings_take_the_hours_that_their_pages_say(root):
         runs = here.runs_of(*here.target(page.stem).artifacts)
         hours = training_work(runs, costs).whole.times(1 / 3600)
         low, high = (f"{float(f'{bound:.2g}'):,.0f}" for bound in (hours.low, hours.high))
-        assert f"take {low} to {high} hours of one A100" in page.read_text(), page.stem
+        assert f"{low} to {high} hours of one A100" in page.read_text(), page.stem
 
 
 def test_a_job_of_a_workstation_takes_one_gpu_at_most_and_is_on_one_node():
