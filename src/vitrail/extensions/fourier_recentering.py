@@ -15,11 +15,11 @@ pixels they keep every bit.
    are independent give p, modulo the translations q for which f1 . q and f2 . q are whole.
 3. f1 is the lowest frequency whose coefficient does not vanish, f2 the lowest that is independent
    of f1; those of the energy come first. For most images they are (0, 1) and (1, 0); p is unique.
-   If one of these vanishes, as for three equal objects or for a checkerboard, there are |det| such
-   positions, where det is the determinant of f1 and f2. The other coefficients distinguish them:
-   the position at which the image is most like a fixed template is taken. Positions that no
-   coefficient distinguishes are those of a periodic image; with any of them the model gets the same
-   input.
+   If one of these vanishes, as for three equal objects or for a checkerboard, there are several
+   such positions, as many as the absolute value of the determinant of f1 and f2. The other
+   coefficients distinguish them: the position at which the image is most like a fixed template is
+   taken. Positions that no coefficient distinguishes are those of a periodic image; with any of
+   them the model gets the same input.
 
 No definition of position is continuous in all images: if the coefficients of f1 or f2 nearly
 vanish, a small change of the image may change the position much. `strength` measures how near an
