@@ -469,10 +469,10 @@ class Executor(SlurmExecutor):
             return
         if failure and failure.status == BAD_MACHINE and course.sick < NODES:
             self.logger.warning(
-                f"Job {job.jobid} could not work on {failure.node or 'its node'}, for a reason "
+                f"Job {job.jobid} could not work on {failure.machine or 'its node'}, for a reason "
                 f"that lies there (SLURM job {number}). It is submitted again without that node."
             )
-            self._failed_nodes |= {failure.node} - {""}
+            self._failed_nodes |= {failure.machine} - {""}
             self._submit_later(job, course.sick)
             course.sick += 1
             return

@@ -46,7 +46,7 @@ class Failure:
     """How a step failed: its exit status, and the machine on which it ran."""
 
     status: int
-    node: str
+    machine: str
 
     def write(self, folder: Path, job: str) -> None:
         """Write the failure to the file of a SLURM job.
@@ -119,9 +119,9 @@ def _note(status: int) -> None:
         return
     if array := os.environ.get("SLURM_ARRAY_JOB_ID"):
         job = f"{array}_{os.environ.get('SLURM_ARRAY_TASK_ID')}"
-    node = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
+    machine = os.environ.get("SLURMD_NODENAME", os.uname().nodename)
     with suppress(VitrailError):  # a faulty machine may not be able to write
-        Failure(status, node).write(Path(folder), job)
+        Failure(status, machine).write(Path(folder), job)
 
 
 def _status(error: Exception, node: AnyNode | None) -> int | None:

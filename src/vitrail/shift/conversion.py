@@ -64,12 +64,17 @@ def make_shift_equivariant(
             adaptive = adaptive_type.of(model, selection, inplace)
             _rename(adaptive, selection)
             return adaptive
-    names = ", ".join(family.__name__ for family in FAMILIES)
+    known = ", ".join(map(_full_name, FAMILIES))
     raise VitrailError(
-        f"a {type(model).__name__} cannot be made shift-equivariant; give a classifier of the "
-        f"classes {names} (for feature maps create an adaptive model by its name, such as "
+        f"a {_full_name(type(model))} cannot be made shift-equivariant; give a classifier of the "
+        f"classes {known} (for feature maps create an adaptive model by its name, such as "
         "'a_swin_tiny_patch4_window7_224', with features_only=True)"
     )
+
+
+def _full_name(model_type: type) -> str:
+    """Return a class's name with its module: torchvision, too, has a SwinTransformer."""
+    return f"{model_type.__module__}.{model_type.__name__}"
 
 
 def _rename(adaptive: Any, selection: Selection) -> None:
