@@ -25,7 +25,10 @@ from replication.config.functions import import_function
 from replication.config.settings import known_scales
 from replication.images.opening import build
 from replication.plan.catalog import Catalog, load_catalog
-from replication.report.ledger import published_papers
+from replication.pricing.estimate import Estimate
+from replication.pricing.speed import costs_on
+from replication.records.nodes import RenderingNode
+from replication.report.ledger import published_folder, published_papers, read_published
 from replication.report.tables import markdown_escape, pipe_table
 from tools import equations, gpu_page, stand_ins_page
 from vitrail.errors import exit_on_error
@@ -40,6 +43,11 @@ name of each paper, `proofs` (what holds for any weights, at full size, with neg
 `benchmarks` (speed, memory and counts, without data or training). `tableN` and `figN` alone mean
 those of the lead paper (`lead_paper` in `configs/default.yaml`). "Ours" means that the paper has no
 such artifact.
+
+The last column is about scale small (`--config scale=small`): "published" if the published results
+of that scale contain the artifact, otherwise the hours of one CPU core that it takes, as `vitrail
+plan TARGET --scale small` estimates them from published speeds or FLOPs. Models that several
+artifacts share are counted in each. A dash means that scale small does not make it.
 """
 ABOUT_ELSEWHERE = """\
 ## Made at other scales
@@ -90,19 +98,47 @@ def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
 def targets_page(catalog: Catalog) -> str:
     """Return the list of targets as Markdown."""
     parts = [ABOUT_TARGETS.rstrip()]
+    at_small = standing(
+        # The runs of a checkout do not count, so that every checkout writes the same page.
+        load_catalog(catalog.root, scale="small", runs_root="no-runs")
+    )
     for name, paper in catalog.papers.items():
         rows = [
             [
                 f"`{artifact.target}`",
                 markdown_escape(artifact.title),
                 markdown_escape(artifact.source),
+                at_small.get(artifact.target, "-"),
             ]
             for artifact in paper.artifacts.values()
         ]
-        table = pipe_table(["target", "what it is", "in the paper"], rows, numbers=False)
+        table = pipe_table(
+            ["target", "what it is", "in the paper", "at small"], rows, numbers=False
+        )
         parts += [f"## {name}: {paper.info.title}", table]
     parts += [ABOUT_ELSEWHERE.rstrip(), made_elsewhere(catalog), *stand_in_sections(catalog)]
     return "\n\n".join(parts) + "\n"
+
+
+def standing(catalog: Catalog) -> dict[str, str]:
+    """Return for each target of a scale "published", or the hours of one device that it takes."""
+    nodes = (record.node for record in read_published(published_folder(catalog)).values())
+    published = {node.artifact.target for node in nodes if isinstance(node, RenderingNode)}
+    _, costs = costs_on(catalog, None)
+    found = {}
+    for paper in catalog.papers.values():
+        for artifact in paper.artifacts.values():
+            estimate = Estimate(catalog, [artifact], costs, ours=())
+            hours = (estimate.training + estimate.evaluation).hours["all"]
+            is_published = artifact.target in published
+            found[artifact.target] = "published" if is_published else told_hours(hours)
+    return found
+
+
+def told_hours(bounds: list[float]) -> str:
+    """Return hours between two bounds, to a tenth of an hour; "minutes" if neither reaches one."""
+    low, high = (f"{bound:.1f}" for bound in bounds)
+    return "minutes" if high == "0.0" else low if low == high else f"{low} to {high}"
 
 
 def made_elsewhere(catalog: Catalog) -> str:

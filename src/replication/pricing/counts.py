@@ -25,7 +25,7 @@ from replication.training.dispatch import builder_of
 from vitrail.errors import VitrailError, exit_on_error
 
 COUNTED = Path("configs") / "costs.csv"
-COUNTED_SCALES = ("full", "workstation")
+COUNTED_SCALES = ("full", "workstation", "small")
 NO_COST = {"weights_from", "pretrained", "drop_path_rule"}  # fields of a model without cost
 
 

@@ -4,8 +4,9 @@ A training takes (epochs x training images) / speed. The speed is, in this order
 of the same recipe's trainings on this kind of device (in ``runs/``, then among the published
 results); that which the paper states; or a computed one, namely the FLOP/s that the device sustains
 (a range with its source in ``configs/hardware.yaml``) divided by the training FLOPs of an image (as
-many forward passes as the task needs: three for a classifier). It is assumed that another schedule,
-or other numbers of the same optimizer, do not change the speed.
+many forward passes as the task needs: three for a classifier), plus the time of loading an image,
+where the file gives one. It is assumed that another schedule, or other numbers of the same
+optimizer, do not change the speed.
 
 An evaluation takes the FLOPs of the forward passes that the measure declares
 (`replication.context.passes`), divided by the FLOP/s that the device sustains. Measures that
@@ -49,12 +50,16 @@ ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
 
 
 class Device(Strict):
-    """One kind of device in ``configs/hardware.yaml``; `peak` and `sustained` are in FLOP/s."""
+    """One kind of device in ``configs/hardware.yaml``; `peak` and `sustained` are in FLOP/s.
+
+    `loading` is the seconds that the training process needs to load and augment an image, by task.
+    """
 
     title: str
     match: str
     peak: PositiveFloat | None = None
     sustained: tuple[PositiveFloat, PositiveFloat]
+    loading: dict[str, PositiveFloat] = {}
     source: str
 
 
@@ -140,7 +145,9 @@ class Costs:
             return Range(measured, measured), "measured"
         if printed := self._printed(run):
             return printed.takes(training_images(run)), "the paper"
-        return self.sustained.times(1 / self.training_flops(run)), "FLOPs"
+        loading = self.device.loading.get(run.recipe.task, 0.0)
+        seconds = self.sustained.takes(self.training_flops(run)) + Range(loading, loading)
+        return seconds.takes(1), "FLOPs"
 
     def seconds(self, run: Run) -> Range:
         """Return the device seconds of training one seed; zero epochs cost nothing."""

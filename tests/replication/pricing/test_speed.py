@@ -84,8 +84,9 @@ def test_without_history_the_speed_is_flops_over_the_device_rate(catalog, run):
     device = load_devices(catalog().root)["a100"]
     costs = Costs(catalog(), device)
     flops = 3 * costs.model(run).forward_flops
-    expected = Range(device.sustained[0] / flops, device.sustained[1] / flops)
-    assert costs.speed(run) == (expected, "FLOPs")
+    speed, source = costs.speed(run)
+    assert (speed.low, speed.high) == pytest.approx([rate / flops for rate in device.sustained])
+    assert source == "FLOPs"
 
 
 def test_trainings_of_the_recipe_come_before_flops(run, costs, train):
@@ -97,6 +98,14 @@ def test_trainings_of_the_recipe_come_before_flops(run, costs, train):
 def test_a_training_on_another_kind_of_device_tells_nothing(run, costs, train):
     train(H200, 20.0)
     assert costs().speed(run)[1] == "FLOPs"
+
+
+def test_the_time_of_loading_is_added_to_that_of_the_flops(catalog, run):
+    cpu = load_devices(catalog().root)["cpu"]
+    slow = cpu.model_copy(update={"loading": {"classification": 0.5}})
+    (plain, _), (loading, _) = (Costs(catalog(), device).speed(run) for device in (cpu, slow))
+    for end in ("low", "high"):
+        assert 1 / getattr(loading, end) == pytest.approx(1 / getattr(plain, end) + 0.5)
 
 
 def test_a_damaged_record_tells_no_speed(run, costs, train):
