@@ -12,6 +12,7 @@ from replication.claims.judge import STATUSES, unit_of_difference
 from replication.config.claims import KINDS
 from replication.report.results import count_papers
 from replication.report.tables import markdown_escape, pipe_table
+from vitrail.commands import count
 
 if TYPE_CHECKING:
     from replication.report.results import ArtifactResults, PaperResults, Results
@@ -139,13 +140,25 @@ def signed(value: float, decimals: int | None = None) -> str:
 
 
 def _claims_table(paper: PaperResults) -> str:
-    """Return the table of a paper's claims: status, statement, and what was measured."""
-    rows = []
+    """Return the table of a paper's claims: status, statement, and what was measured.
+
+    Claims that were not run are in a table of their own, which a reader can unfold.
+    """
+    judged, not_run = [], []
     for claim in paper.claims:
-        standing = standing_of(claim, f"**{claim['status']}**")
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
-        rows.append([standing, statement, markdown_escape(claim["detail"])])
-    return pipe_table(["claim", "the paper's statement", "measured here"], rows, numbers=False)
+        told = [statement, markdown_escape(claim["detail"])]
+        if claim["status"] == "not run":
+            not_run.append(told)
+        else:
+            judged.append([standing_of(claim, f"**{claim['status']}**"), *told])
+    heads = ["the paper's statement", "measured here"]
+    parts = [pipe_table(["claim", *heads], judged, numbers=False)] if judged else []
+    if not_run:
+        summary = f"<summary>{count(len(not_run), 'claim')} not run</summary>"
+        table = pipe_table(heads, not_run, numbers=False)
+        parts.append(f"<details>{summary}\n\n{table}\n\n</details>")
+    return "\n\n".join(parts)
 
 
 def _entry(artifact: ArtifactResults) -> str:

@@ -214,6 +214,9 @@ def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog
 def test_the_report_of_nothing_says_what_to_build(catalog):
     page = as_markdown(results(catalog))
     assert f"Not built: `{catalog.snakemake('template_table1')}`" in page
+    folded = page.partition("<details>")[2].partition("</details>")[0]
+    assert "| A wider network reads digits better. (Abstract) | " in folded
+    assert page.count("A wider network reads digits better.") == 2  # the other is the headline
 
 
 def test_the_cost_counts_nodes_that_did_not_note_their_time(catalog):
