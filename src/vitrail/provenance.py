@@ -121,13 +121,18 @@ def require_gpu_build() -> None:
 
 
 def device_name(device: str) -> str:
-    """Return "cpu: <model>, <n> threads", or the accelerator's own name."""
+    """Return "cpu: <model> (<instructions>), <n> threads", or the accelerator's own name.
+
+    The instructions are the vector instructions that torch uses, such as AVX2 or AVX512. Weights
+    have the same bits only where they are the same.
+    """
     import torch
 
     if torch.device(device).type == "cuda":
         return torch.cuda.get_device_name(device)
+    model, instructions = _processor(), torch.backends.cpu.get_cpu_capability()
     threads = torch.get_num_threads()
-    return f"{device}: {_processor()}, {threads} thread{'s' if threads > 1 else ''}"
+    return f"{device}: {model} ({instructions}), {threads} thread{'s' if threads > 1 else ''}"
 
 
 def _processor() -> str:

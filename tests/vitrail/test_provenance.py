@@ -113,6 +113,18 @@ def test_the_device_of_a_gpu_is_its_own_name(monkeypatch):
     assert device_name("cuda:0") == "H200 (cuda:0)"
 
 
+def test_the_device_of_a_processor_names_its_vector_instructions(monkeypatch):
+    """Two processors of one name can have different ones, and then round differently."""
+    import torch
+
+    told = set()
+    for instructions in ("AVX2", "AVX512"):
+        monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda it=instructions: it)
+        assert f" ({instructions}), " in device_name("cpu")
+        told.add(device_name("cpu"))
+    assert len(told) == 2
+
+
 @pytest.mark.slow
 def test_peak_memory_grows_with_what_is_allocated():
     """In a process of its own, as a peak that many tests have left is several gigabytes."""
