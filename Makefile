@@ -1,4 +1,4 @@
-# Each target makes .venv from the locks first; a second call finds it ready.
+# Each target first makes .venv from the lock files, unless it exists already.
 PYTHON ?= python3
 SCALE ?= laptop
 BIN := .venv/bin
@@ -6,11 +6,11 @@ READY := .venv/.ready
 TOOLS := .venv/.test
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps
 
-# Whatever pip's settings say, packages go into the environment whose pip is called.
+# Packages are installed in the environment whose pip is called, even if the user's settings for pip say otherwise.
 export PIP_USER := 0
 unexport PIP_TARGET PIP_PREFIX PIP_ROOT
 
-# An environment works at the place and with the Python that it was made for: its scripts name both.
+# An environment works only in the folder and with the Python for which it was made: its scripts name both.
 MADE_FOR := import sys; print(sys.prefix, "with Python %d.%d" % sys.version_info[:2])
 ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev/null | cmp -s - $(READY) || cat $(READY))
 
@@ -26,7 +26,7 @@ reproduce: $(READY)
 	@$(BIN)/snakemake all --logger vitrail --quiet host reason --config scale=$(SCALE)
 	@$(BIN)/vitrail status --scale $(SCALE)
 
-# One thread a worker: two that share a core wait for each other.
+# One thread for each worker, because threads that share a core wait for each other.
 PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 
 ## the quick tests, or those of TESTS; none needs SLURM
@@ -40,7 +40,7 @@ test-slow: $(TOOLS)
 ## all tests that need no SLURM, or those of TESTS
 test-all: test test-slow
 
-# The tests of models and measures alone.
+# Only the tests of models and measures.
 test-library: $(TOOLS)
 	@$(PYTEST) tests/vitrail tests/test_examples.py
 
@@ -77,7 +77,7 @@ gpu-check:
 lock:
 	@PYTHON=$(PYTHON) bash envs/lock.sh
 
-# The Pythons of pyproject.toml are those for which every package of the locks can be had.
+# pyproject.toml allows those versions of Python for which every package of the lock files is available.
 define CHECK_PYTHON
 import re, sys
 lowest, beyond = re.search('requires-python = ">=(.+),<(.+)"', open("pyproject.toml").read()).groups()

@@ -23,11 +23,11 @@ from vitrail.errors import VitrailError
 min_version("9.0")
 
 
-# The rules call `python` and `torchrun`: those that stand beside the Python that runs snakemake,
-# on this machine and on a cluster's nodes, whether or not the environment was activated. With
-# --sdm they are those of the rules' own environment, which has the packages of the locks and not the
-# project itself: Snakemake drops the PYTHONPATH of the caller there. A prefix takes the place of
-# Snakemake's own, by which a step fails whose first command in a pipe does.
+# The rules call `python` and `torchrun`. These are in the folder of the Python that runs snakemake,
+# on this machine and on a cluster's nodes, whether or not the environment was activated. With --sdm
+# they are in the rules' own environment, which has the locked packages but not the project itself,
+# and for which Snakemake drops the caller's PYTHONPATH. Our prefix replaces Snakemake's own, so it
+# repeats `pipefail`, by which a step fails if any command of a pipe fails.
 DEPLOYED = bool(workflow.deployment_settings.deployment_method)
 SEARCHED = (
     f"PYTHONPATH={shlex.quote(str(Path(workflow.basedir, 'src')))}"
@@ -36,17 +36,18 @@ SEARCHED = (
 )
 shell.prefix(f"set -o pipefail; export {SEARCHED}; ")
 
-# A training allocates and frees the same large tensors in every step. With huge pages the kernel maps
-# that memory faster. The bits are the same; other C libraries ignore the variable, and a value that is
-# set already stays.
+# A training allocates and frees the same large tensors in every step. With huge pages the kernel
+# maps that memory faster. Results are the same in every bit. Other C libraries ignore the variable,
+# and a value that is already set is kept.
 os.environ.setdefault("GLIBC_TUNABLES", "glibc.malloc.hugetlb=1")
 
-# SLURM warns all processes of a job before its time is up. The warning is for the training, which
-# saves; the snakemake around it would die of it, and SLURM would end the training before that.
+# SLURM sends a signal to all processes of a job before its time is up. It is meant for the
+# training, which then saves. Without this line it would end the snakemake that runs the training,
+# and SLURM would end the training before it has saved.
 signal.signal(signal.SIGUSR1, signal.SIG_IGN)
 
-# Before a dataset is there, Snakemake does not know the size of a job's input, and forgets to close what
-# would tell it.
+# While a dataset does not exist yet, Snakemake does not know the size of a job's input, and never
+# awaits the coroutine that would compute it.
 warnings.filterwarnings("ignore", "coroutine 'InputFiles.*sizes' was never awaited", RuntimeWarning)
 
 
@@ -78,7 +79,8 @@ include: "workflow/rules/train.smk"
 include: "workflow/rules/measure.smk"
 
 
-# A job that a cluster runs knows all from its file: only the process that plans reads the catalogue.
+# A job on a cluster reads everything from its node's file. Only the process that plans reads the
+# catalogue.
 if workflow.is_main_process:
 
     include: "workflow/rules/plan.smk"
@@ -86,5 +88,5 @@ if workflow.is_main_process:
     include: "workflow/rules/artifacts.smk"
     include: "workflow/rules/report.smk"
 
-    # `snakemake` alone makes everything.
+    # `snakemake` without a target makes everything.
     workflow.default_target = "all"

@@ -1,4 +1,4 @@
-# Artifacts: measurements set beside the paper's printed values, as tables and figures.
+# Artifacts: tables and figures of measurements beside the paper's printed values.
 
 RENDERING = str(RESULTS / "{paper}" / "{artifact}.json")
 TARGET = target_of("{paper}", "{artifact}")

@@ -1,4 +1,5 @@
-# What the rules of nodes share: their file, and what it says of inputs and resources.
+# Functions for all rules that make nodes: the node's file, and the inputs and resources that it
+# names.
 
 from replication.records.records import code_due
 from replication.records.nodes import node_path, read_needs
@@ -34,7 +35,7 @@ def trained_by(record):
 
     def code(wildcards):
         output = record.format(**wildcards)
-        # A job that a cluster runs is due already.
+        # A job on a cluster was already found to be due.
         return code_due(CATALOG.node(Path(output))) if CATALOG else needs(output)["code"]
 
     return code
@@ -47,7 +48,7 @@ def gpus_by_slurm(output, what):
         node = needs(output.format(**wildcards))
         if node["nodes"] == 1:
             return {"gpu": node["gpus"]}.get(what)
-        gpus = f"gpu:{node['gpus']}" if node["gpus"] else None  # of each node
+        gpus = f"gpu:{node['gpus']}" if node["gpus"] else None  # per node
         return {"gres": gpus, "mpi": "srun", "tasks": node["nodes"], "tasks_per_gpu": 0}.get(what)
 
     return asked

@@ -1,4 +1,4 @@
-# Datasets and published weights: fetched where that is allowed, verified always.
+# Datasets and published weights: fetched where that is allowed, and always verified.
 
 
 rule fetch_dataset:
@@ -17,7 +17,7 @@ rule fetch_dataset:
     params:
         data=str(DATA),
         made_of=lambda wildcards: CATALOG.made_of(wildcards.dataset),
-    # A download tells on the terminal, too, which mirror failed and how long it waits.
+    # `tee` also shows on the terminal which mirror failed, and how long a download waits.
     shell:
         "python -m vitrail fetch {wildcards.dataset} --data {params.data:q} --receipt {output:q}"
         " 2>&1 | tee {log:q}"

@@ -1,5 +1,5 @@
-# Measurements: of the trained model of a run, or of what needs no training (variances, parameters,
-# FLOPs, throughput).
+# Measurements of a run's trained model, or of what needs no training (variances, parameters, FLOPs,
+# throughput).
 
 EVALUATION = str(RUNS / "{paper}" / "{run}" / "measurements" / "{measurement}.json")
 BENCHMARK = str(RUNS / "{paper}" / "measurements" / "{measurement}.json")
@@ -48,7 +48,7 @@ rule benchmark:
     wildcard_constraints:
         paper=r"[^/]+",
         measurement=r"[^/]+",
-    priority: 1  # seconds each: the first tables come first
+    priority: 1  # they take seconds, so the first tables are ready early
     conda:
         "../../envs/environment.yml"
     threads: need(BENCHMARK, "threads")

@@ -1,5 +1,5 @@
-# Planning: the catalogue of everything that can be made, and one rule for each thing one may ask for
-# by name (artifact, paper, collection).
+# Planning: the catalogue of everything that can be made, and a rule for every target that has a
+# name (artifact, paper, collection).
 
 from replication import report
 from replication.config.datasets import fetched_with
@@ -9,7 +9,7 @@ from replication.plan.catalog import Catalog, is_target_name
 from replication.records.specs import Artifact, target_of
 from vitrail.provenance import require_own_package
 
-GIVEN = get_argument_parser().parse_known_args(sys.argv[1:])[0]  # what the command line says
+GIVEN = get_argument_parser().parse_known_args(sys.argv[1:])[0]  # the arguments of the command line
 if GIVEN.no_hooks:
     stop("--no-hooks leaves out the hook that writes the nodes of jobs; start without --no-hooks")
 
@@ -59,7 +59,7 @@ for target in TARGETS.values():
     workflow.get_rule(target.name).docstring = target.caption
 
 
-# Snakemake would say of an unknown target only that no rule makes it.
+# For an unknown target, Snakemake's own message would only say that no rule makes it.
 for name in GIVEN.targets:
     if is_target_name(name) and not workflow.is_rule(name) and not Path(name).exists():
         try:

@@ -1,4 +1,5 @@
-# The report: every artifact on one page, which of the papers' claims hold, and what it all cost.
+# The report: all artifacts on one page, which claims of the papers hold, and the cost of
+# everything.
 
 
 REPORT = str(CATALOG.report)
@@ -27,13 +28,13 @@ rule report_page:
 
 
 onstart:
-    # Snakemake 9.27 limits the jobs that start in a second, and each start leaves a timer that wakes
-    # the scheduler every second from then on: after 200 jobs it takes a third of a core. What runs on
-    # this machine is limited by its cores.
+    # Snakemake 9.27 limits how many jobs start per second. Each start leaves a timer that wakes the
+    # scheduler every second from then on; after 200 jobs it takes a third of a core. On this
+    # machine the limit is not needed, because the number of cores limits jobs.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
-    # Data that must be placed by hand is looked for before the first job starts, so that no GPU
-    # waits in a queue for what is not there.
+    # Check for data that must be placed by hand before the first job starts, so that no job waits
+    # in a queue for a GPU although its data is missing.
     from replication.datasets.verify import verify
     from vitrail.provenance import DIRTY, require_gpu_build
 
@@ -46,8 +47,8 @@ onstart:
         "cpu"
     }
     try:
-        # What a GPU computes is refused before the data for it are fetched: here where there is
-        # none, and for other machines where the installed torch could use none.
+        # Jobs for a GPU are refused before their data are fetched: if they run here and there is no
+        # GPU, or if they run on other machines and the installed torch cannot use a GPU.
         if devices and alone:
             from replication.training.model_factory import torch_device
 
@@ -59,7 +60,7 @@ onstart:
             receipt = CATALOG.receipt_of(name)
             if info.source == "manual" and receipt in wanted and not receipt.exists():
                 verify(info, DATA)
-        # A cluster's job may read the nodes of its inputs, too, so all of them are written.
+        # A job on a cluster may also read its inputs' node files, so all node files are written.
         for node in planned:
             node.write()
     except VitrailError as error:
@@ -77,16 +78,16 @@ onstart:
             "now cannot be published",
             file=sys.stderr,
         )
-    # What runs here imports torch and the rest once, in a process that the jobs are forked from. To
-    # start it takes what two or three jobs take; CUDA would not survive the fork.
+    # Jobs on this machine are forked from one process that has imported torch and the rest. Its
+    # start takes as long as two or three jobs. CUDA does not work after a fork, hence only on CPUs.
     jobs = len(list(workflow.dag.needrun_jobs()))
     if alone and CATALOG.scale.device == "cpu" and jobs > 4:
-        global FORK_SERVER  # which ends when nothing refers to it
+        global FORK_SERVER  # a global, because the process ends when nothing refers to it
         FORK_SERVER = fork_server.start()
 
 
 onsuccess:
-    # Where the result is, as the last line; with --until it may not be there.
+    # The last line says where the result is. With --until it may not exist.
     for name in GIVEN.targets or ["all"]:
         target = TARGETS.get(name)
         if target and target.files and all(file.exists() for file in target.files):

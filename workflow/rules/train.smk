@@ -1,6 +1,6 @@
 # Training: one node trains a recipe under one seed, and writes its record.
-# Checkpoints, logs and weights lie beside the record, undeclared: Snakemake deletes the declared
-# outputs of a failed job, and a job that was cut off must find its checkpoints again.
+# Checkpoints, logs and weights are written beside the record but are no declared outputs: Snakemake
+# deletes those of a failed job, and an interrupted job must find its checkpoints again.
 
 RECORD = str(RUNS / "{paper}" / "{run}" / "trained-seed{seed}.json")
 
@@ -37,9 +37,10 @@ rule train:
         node=node_file(),
         placed=placed,
         processes=processes_of_node,
-    # On each node one process for each GPU, with its share of the threads. They meet on the first
-    # node, where this runs, at the address that the command VITRAIL_ADDRESS prints there
-    # (docs/cluster.md). The warning before the job's time is up is for them, not for torchrun.
+    # Each node runs one process for each GPU, with an equal share of the threads. Processes connect
+    # to the first node, where this command runs, at the address that the command VITRAIL_ADDRESS
+    # prints there (docs/cluster.md). The signal before the end of the job's time is for them, not
+    # for torchrun.
     shell:
         "processes={params.processes} nodes={resources.nodes}\n"
         "export OMP_NUM_THREADS=$(( {threads} > processes ? {threads} / processes : 1 ))\n"
