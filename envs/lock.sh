@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Resolve requirements.in, test.in and docs.in for Python 3.11 on Linux; write requirements.lock,
-# cuda.lock, test.lock, docs.lock and environment.yml (cpu.lock is kept by hand). Pins stay as they are
-# where they can; `envs/lock.sh --upgrade` takes the newest of everything. `envs/lock.sh --check` writes
-# nothing: it resolves with these pins for each platform and Python, and fails where one more is needed.
+# cuda.lock, test.lock, docs.lock and environment.yml (cpu.lock is edited by hand). Pins stay as they are
+# where possible; `envs/lock.sh --upgrade` takes the newest versions. `envs/lock.sh --check` writes
+# nothing: it resolves with these pins for each platform and Python, and fails if a pin is missing.
 set -euo pipefail
 cd "$(dirname "$0")"
 
@@ -13,11 +13,11 @@ trap 'rm -rf "$fresh"' EXIT
 compile() {
     "$fresh/bin/uv" pip compile --quiet --no-header --no-annotate --generate-hashes \
         --python-version "${version:-3.11}" --python-platform "${platform:-x86_64-unknown-linux-gnu}" \
-        --excludes <(echo opencv-python) "$@"  # opencv-python-headless takes its place: it wants no libGL
+        --excludes <(echo opencv-python) "$@"  # replaced by opencv-python-headless, which needs no libGL
 }
 
 if [[ ${1:-} == --check ]]; then
-    export MACOSX_DEPLOYMENT_TARGET=14.0  # torch's wheels are for this and newer
+    export MACOSX_DEPLOYMENT_TARGET=14.0  # torch's wheels need this version or a newer one
     cat requirements.lock cuda.lock test.lock >"$fresh/all.lock"
     for platform in x86_64-unknown-linux-gnu aarch64-unknown-linux-gnu aarch64-apple-darwin; do
         for version in 3.11 3.12 3.13; do
@@ -31,7 +31,7 @@ if [[ ${1:-} == --check ]]; then
     exit
 fi
 
-# What results and tests need is resolved together, so that no tool of the tests changes a pin.
+# Packages for results and tests are resolved together, so that no tool of the tests changes a pin.
 cat requirements.lock cuda.lock test.lock >"$fresh/all.lock"
 compile "$@" requirements.in test.in -o "$fresh/all.lock"
 compile --constraints "$fresh/all.lock" requirements.in -o "$fresh/results.lock"

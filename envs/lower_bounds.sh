@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Install the lowest versions that pyproject.toml allows in a fresh environment, and test the library.
-# First the core alone, as a wheel, with which the examples run; then what the extra `cli` adds.
+# First install only the core, as a wheel, and run the examples; then add the extra `cli`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 fresh=$(mktemp -d)
@@ -20,12 +20,12 @@ for name, requirements in lowest.items():
 END
 install() { "$python" -m pip install --quiet --disable-pip-version-check "$@"; }
 
-git archive HEAD | tar -x -C "$fresh" --one-top-level=checkout  # a build leaves files in the folder
+git archive HEAD | tar -x -C "$fresh" --one-top-level=checkout  # a copy, since a build leaves files in the folder
 install -r "$fresh/core.txt"
 install --constraint "$fresh/core.txt" "$fresh/checkout"
 (cd "$fresh" && for example in checkout/examples/*.py; do echo "$example" && "$python" "$example"; done)
 
-# The tests of segmentation need that extra.
+# The tests of segmentation need the extra `segmentation`, so they are left out.
 install -r "$fresh/core.txt" -r "$fresh/cli.txt" pytest hypothesis shap fvcore grimp onnx onnxscript onnxruntime
 PYTHONPATH=src OMP_NUM_THREADS=1 "$python" -m pytest -p no:cacheprovider \
     --ignore tests/vitrail/segmentation tests/vitrail tests/test_examples.py

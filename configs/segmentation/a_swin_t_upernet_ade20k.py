@@ -11,7 +11,7 @@ _base_ = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k
 custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
 crop_size = (448, 448)
-# which mmseg's --tta takes
+# mmseg's --tta reads this variable
 data_preprocessor = dict(size=crop_size, test_cfg=dict(size_divisor=224))
 model = dict(
     data_preprocessor=data_preprocessor,

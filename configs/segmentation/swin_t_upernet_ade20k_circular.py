@@ -15,7 +15,7 @@ model = dict(
 train_pipeline = [
     dict(type="LoadImageFromFile"),
     dict(type="LoadAnnotations", reduce_zero_label=True),
-    # Printed as "Resize", as is mmseg's own default in Table A8, which has this range of ratios.
+    # Printed as "Resize", as is mmseg's default in Table A8, which has this range of ratios.
     dict(type="RandomResize", scale=scale, ratio_range=(0.5, 2.0), keep_ratio=True),
     dict(type="RandomCrop", crop_size=crop_size, cat_max_ratio=0.75),
     dict(type="RandomFlip", prob=0.5),

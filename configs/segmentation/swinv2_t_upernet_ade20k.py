@@ -7,7 +7,7 @@ the right, so that the plain and the adaptive model see the same.
 _base_ = "mmseg::swin/swin-tiny-patch4-window7-in1k-pre_upernet_8xb2-160k_ade20k-512x512.py"
 custom_imports = dict(imports=["vitrail.segmentation"], allow_failed_imports=False)
 
-data_preprocessor = dict(test_cfg=dict(size_divisor=256))  # which mmseg's --tta takes
+data_preprocessor = dict(test_cfg=dict(size_divisor=256))  # mmseg's --tta reads this variable
 model = dict(
     data_preprocessor=data_preprocessor,
     backbone=dict(
@@ -21,7 +21,7 @@ model = dict(
         ),
     ),
 )
-# What SwinV2 has in place of Swin's table of relative positions does not decay either.
+# No weight decay for the parameters that replace Swin's table of relative positions in SwinV2.
 optim_wrapper = dict(
     paramwise_cfg=dict(
         custom_keys={"cpb_mlp": dict(decay_mult=0.0), "logit_scale": dict(decay_mult=0.0)}

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Make targets in an allocation of whole nodes: sbatch workflow/profiles/allocation/submit.sh TARGETS
 #
-# site: how many nodes, with what, and for how long; sbatch's own options go over these lines. The jobs
-# of the array run one after the other. Each goes on where the one before was cut off, and one that
-# finds nothing to do ends at once. Two minutes before its time is up, trainings are told to save.
+# site: number of nodes, their resources, and time; options of sbatch replace these lines. The jobs of
+# the array run one after the other. Each continues where the previous one was cut off, and ends at once
+# if nothing is left to do. Two minutes before the end of its time, a signal tells trainings to save.
 #SBATCH --nodes=4
 #SBATCH --gpus-per-node=8
 #SBATCH --exclusive
@@ -16,12 +16,12 @@
 set -euo pipefail
 cd "$SLURM_SUBMIT_DIR"
 nodes=$SLURM_JOB_NUM_NODES
-export VITRAIL_FAILURES=$PWD/.snakemake/failures/$SLURM_JOB_ID  # which nodes are sick
+export VITRAIL_FAILURES=$PWD/.snakemake/failures/$SLURM_JOB_ID  # lists faulty nodes
 mkdir -p "$VITRAIL_FAILURES"
-memory=${SLURM_MEM_PER_NODE:-0}  # MB; 0 where the allocation has all of each node's
+memory=${SLURM_MEM_PER_NODE:-0}  # MB; 0 if the allocation has all memory of each node
 (( memory )) || memory=$(sinfo --noheader --nodes="$SLURMD_NODENAME" --format=%m | tr -d +)
-python -m snakemake --unlock &>/dev/null || true  # the allocation before may have been cut off
-# A given --config goes over the profile's file.
+python -m snakemake --unlock &>/dev/null || true  # the previous allocation may have been cut off
+# A --config in the arguments replaces settings of the profile's file.
 exec python -m snakemake "$@" --profile workflow/profiles/allocation \
     --cores $(( nodes * SLURM_CPUS_ON_NODE )) \
     --resources gpu=$(( nodes * ${SLURM_GPUS_ON_NODE:-0} )) mem_mb=$(( nodes * memory ))
