@@ -4,7 +4,7 @@ Models and methods:
 
 - `make_shift_equivariant`: make a Swin, SwinV2, MViTv2 or CvT shift-equivariant (shift);
 - `GroupAverage`: make any classifier invariant to quarter turns and mirrors (beside octic);
-- `rescale_pos_embed`: a Vision Transformer for images of another size (variance);
+- `rescale_pos_embed`: adapt a Vision Transformer to images of another size (variance);
 - `UPerNet`: a segmenter whose logits shift with the image (shift);
 - `import vitrail.models`: the models that `timm.create_model` then knows.
 
@@ -16,8 +16,8 @@ Measures of a model:
 
 All raise `VitrailError` on bad input, with one sentence that says what to do.
 
-Importing this package imports nothing heavy. Each of these names is imported when it is first used:
-the catalogue must load without torch, and the models without pydantic or Snakemake.
+Importing this package imports neither torch nor timm. Each of these names is imported when it is
+first used: the catalogue must load without torch, and the models without pydantic or Snakemake.
 """
 
 from importlib import import_module

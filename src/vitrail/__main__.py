@@ -2,8 +2,8 @@
 
 The library's commands are about one model. In a checkout the package `replication` lies beside the
 library, and its commands are there, too. Each command is a function with its options, in a module
-of `vitrail.commands` or `replication.cli`. It imports torch, pandas and the plan when it runs, so
-that help, shell completion and the steps that need none of them start at once.
+of `vitrail.commands` or `replication.cli`. A command imports torch, pandas and the plan only when
+it runs, so that help, shell completion and the steps that need none of them start at once.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ def main() -> None:
 
 
 def forbid_code_in_weights() -> None:
-    """Have every `torch.load` of this process and of its children read tensors alone.
+    """Restrict every `torch.load` of this process and its children to ``weights_only=True``.
 
-    Our own reading asks for that by itself. mmengine asks for the opposite where it fails, and
-    timm's and torch.hub's downloads may, too. It is the process of a command that is set so, and
-    not one that imports the library, whose user may load files of his own in any way.
+    The library's own calls already pass this option. mmengine passes ``weights_only=False`` after a
+    load with the option has failed, and downloads by timm and torch.hub may pass it, too. Only the
+    process of a command is restricted: a user who imports the library may load files in any way.
     """
     os.environ.pop("TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD", None)  # torch refuses both at once
     os.environ["TORCH_FORCE_WEIGHTS_ONLY_LOAD"] = "1"
@@ -51,11 +51,12 @@ def run() -> None:
 
     shorten_socket_paths()
     forbid_code_in_weights()
-    # The encoding may lack letters of a name. A process that was forked from one that has run this
-    # has it so already, and where its output has become a pipe, to set it again would fail.
+    # The encoding of the output may lack letters of a name. A process whose parent has run this
+    # before the fork has the setting already; setting it again would fail if the output is now a
+    # pipe.
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="replace")
-    # A notebook names its own backend, which matplotlib may not find here; figures need none.
+    # A notebook sets its own backend, which matplotlib may not find here; our figures need none.
     os.environ.pop("MPLBACKEND", None)
     for package in PACKAGES:
         for name in import_module(package).MODULES:

@@ -1,4 +1,4 @@
-"""One exception for everything a user can put right, and the one way it reaches them."""
+"""The exception for all errors that a user can correct, and how commands report it."""
 
 # decides no number
 
@@ -18,17 +18,18 @@ class VitrailError(Exception):
 
 
 REFUSED = " refused"
-"""A measure that is not defined for a model gives None under a key, and under the key with this at
-its end the sentence that says why. Tables then show the sentence."""
+"""The suffix of a key. If a measure is not defined for a model, its value under a key is None, and
+its value under the key with this suffix is the sentence that says why. Tables then show it."""
 
-HANDFUL = 12  # known words that are listed all
+HANDFUL = 12  # the largest number of known words that a message lists in full
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the closest known word, else what is known.
+    """Return ``"; did you mean 'x'?"`` for the closest known word, or a list if none is close.
 
-    The closest begins most like `word`, as far as `word` goes, which may be an abbreviation; of
-    several the shortest. Of more than a `HANDFUL` of words those most like `word` are named.
+    `word` may be an abbreviation: it is compared with the beginnings of the known words, cut to its
+    length. If several known words have the closest beginning, the shortest of them is named. The
+    list has all known words or, if there are more than `HANDFUL`, those most similar to `word`.
     """
     known = sorted(known)
     beginnings = sorted({name[: len(word)] for name in known if word})
@@ -42,9 +43,9 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
-    """Raise a `VitrailError`, with the closest name, unless `name` is known; `what` is its kind.
+    """Raise a `VitrailError` that suggests the closest name, unless `name` is in `known`.
 
-    A `name` that is no text, such as None, is not known.
+    `what` is the kind of name, for the message. `name` may be no text, such as None.
     """
     known = list(known)
     if name not in known:
@@ -53,7 +54,7 @@ def require_known(what: str, name: str, known: Iterable[str]) -> None:
 
 @contextmanager
 def os_errors(problem: str, remedy: str) -> Iterator[None]:
-    """Tell an OSError of the block in a sentence: the problem, the system's reason, the remedy."""
+    """Raise an OSError of the block as a VitrailError: problem, the system's reason, remedy."""
     try:
         yield
     except OSError as error:
@@ -61,7 +62,7 @@ def os_errors(problem: str, remedy: str) -> Iterator[None]:
 
 
 def first_line(error: Exception) -> str:
-    """Return the error's first line, without its full stop, or its type if it says nothing."""
+    """Return the first line of the error's message without a period, or its type if it is empty."""
     lines = str(error).strip().splitlines()
     return lines[0].rstrip(".: ") if lines else type(error).__name__
 
@@ -73,15 +74,15 @@ def needs_package(name: str) -> str:
 
 
 def sentence(error: VitrailError) -> str:
-    """Return the error's own sentence, also where a loader's worker has raised it.
+    """Return the error's own sentence, also if a worker of a DataLoader has raised the error.
 
-    torch hands such an error on as one of the same type whose message is the worker's traceback.
+    torch raises a worker's error again, with the same type and the worker's traceback as message.
     """
     return str(error).rpartition(f"{VitrailError.__module__}.VitrailError: ")[2].strip()
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a command's `main`; say in one line what is wrong or not installed, and exit with 2."""
+    """Run a command's `main`; print a user's error in one line and exit with status 2."""
     try:
         main()
     except VitrailError as error:

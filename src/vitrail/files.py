@@ -20,9 +20,10 @@ from vitrail.errors import VitrailError
 
 @contextmanager
 def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
-    """Give a temporary path, which is renamed to `path` at the end or deleted if that fails.
+    """Yield a temporary path, which is renamed to `path` at the end, or deleted after an error.
 
-    If `durable`, the content is on the disk before the rename. The folder is made if need be.
+    The folder of `path` is created if it does not exist. If `durable`, the content is written to
+    the disk (fsync) before the rename, and the rename after it.
 
     Raises:
         VitrailError: the file cannot be written (no permission, no space left).
@@ -46,9 +47,9 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
 
 
 def _sync(path: Path) -> None:
-    """Bring a file, or a folder's entries, to the disk: without it a rename may be lost.
+    """Write a file, or a folder's entries, to the disk, so that a crash loses no rename.
 
-    Some file systems (SMB, 9p, FUSE) cannot do it for a folder and answer EINVAL.
+    Some file systems (SMB, 9p, FUSE) cannot do this for a folder; their error EINVAL is ignored.
     """
     descriptor = os.open(path, os.O_RDONLY)
     try:
@@ -89,11 +90,12 @@ class Locked(Exception):
 def lock(path: Path) -> Iterator[None]:
     """Hold the kernel's lock on a file while the block runs, at most as long as the process lives.
 
-    The file is made, and stays: deleting it could free a lock just taken anew.
+    The file is created if it does not exist, and is not deleted: its deletion could release a lock
+    that another process has just acquired.
 
     Raises:
-        Locked: another process holds it.
-        VitrailError: the folder cannot be written, or lies on a file system without such locks.
+        Locked: another process holds the lock.
+        VitrailError: the folder cannot be written to, or its file system has no such locks.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -121,7 +123,7 @@ def lock(path: Path) -> Iterator[None]:
 
 
 def _let_go() -> None:
-    """Close the locks of the parent: a loader's worker must not hold on to them after its death."""
+    """Close the parent's locks in a forked child, which must not hold them when the parent ends."""
     for file in _held:
         file.close()
     _held.clear()
@@ -141,16 +143,16 @@ def folder_of_sockets() -> str:
 
 
 def shorten_socket_paths() -> None:
-    """Have `multiprocessing` use `folder_of_sockets`, in this process and its children.
+    """Make `multiprocessing` use `folder_of_sockets`, in this process and its children.
 
-    Its fork server and loaders of data with several workers have sockets there, and would stop
-    below a long TMPDIR with "AF_UNIX path too long". Other temporary files stay in TMPDIR.
+    Its fork server and the workers of data loaders have their sockets there. With a long TMPDIR
+    they would fail with "AF_UNIX path too long". Other temporary files stay in TMPDIR.
     """
     before = tempfile.gettempdir()
     if folder_of_sockets() == before:
         return
     try:
         tempfile.tempdir = folder_of_sockets()
-        multiprocessing.util.get_temp_dir()  # made once, and kept
+        multiprocessing.util.get_temp_dir()  # creates the folder once; later calls return the same
     finally:
         tempfile.tempdir = before

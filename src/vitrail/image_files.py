@@ -1,4 +1,4 @@
-"""Files of images: finding and decoding them; one that cannot be decoded is named in the error."""
+"""Find and decode image files. The error for a file that cannot be decoded names the file."""
 
 from __future__ import annotations
 
@@ -13,31 +13,33 @@ from PIL import ExifTags, Image
 from vitrail.errors import VitrailError, first_line
 
 FORMATS = ("BMP", "GIF", "JPEG", "JPEG2000", "PNG", "PPM", "TIFF", "WEBP")
-"""Pillow decides by a file's content, and would start Ghostscript for PostScript called .jpg."""
+"""Formats that are decoded. Pillow chooses the decoder by a file's content, not by its name:
+without this list it would start Ghostscript for a PostScript file with the suffix .jpg."""
 READ = {
     *(".apng", ".bmp", ".gif", ".j2c", ".j2k", ".jfif", ".jp2", ".jpc", ".jpe", ".jpeg"),
     *(".jpf", ".jpg", ".jpx", ".pbm", ".pgm", ".png", ".pnm", ".ppm", ".tif", ".tiff", ".webp"),
 }
-"""How names of files of these formats end, in lower case."""
+"""Suffixes of files of these formats, in lower case."""
 UNREAD = {
     *(".arw", ".avif", ".cr2", ".cr3", ".dcm", ".dng", ".exr", ".hdr", ".heic", ".heif", ".ico"),
     *(".jxl", ".nef", ".psd", ".svg", ".svs", ".tga"),
 }
-"""How names of images of other formats end."""
+"""Suffixes of images of other formats, which are not decoded."""
 ORIENTATION = ExifTags.Base.Orientation  # 1 is upright, 2 to 8 are turned or mirrored
 
 
 def image_files(folder: Path) -> Iterator[str]:
-    """Yield the `visible_files` below a folder whose names are those of images that are read."""
+    """Yield the paths of the `visible_files` below a folder whose suffix is in `READ`."""
     return filter(is_image, visible_files(folder))
 
 
 def visible_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[str]:
-    """Yield the files below a folder that are not hidden, also of folders that are links.
+    """Yield the paths of the files below a folder that are not hidden; links to folders count.
 
-    Hidden is what begins with a dot, such as the copies of notebooks in ``.ipynb_checkpoints``, and
-    ``__MACOSX``, which archives made on macOS hold. A link to a folder that holds it would never
-    end, and is not followed. Nor is one to a folder of `above`, the resolved folders on the way.
+    Hidden are names that begin with a dot, such as ``.ipynb_checkpoints`` with copies of notebooks,
+    and ``__MACOSX``, a folder in archives that are made on macOS. A link to a folder that contains
+    the link would lead to an endless recursion and is not followed. For this, `above` has the
+    resolved paths of the folders that the recursion has come through.
 
     Raises:
         OSError: a folder cannot be read.
@@ -58,22 +60,23 @@ def visible_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterato
 
 
 def is_hidden(name: str) -> bool:
-    """Whether a file or folder of this name is hidden, as `visible_files` says."""
+    """Whether a file or folder of this name is hidden; see `visible_files`."""
     return name.startswith(".") or name == "__MACOSX"
 
 
 def is_image(name: str) -> bool:
-    """Whether the name of a file is that of an image of a format that is read."""
+    """Whether the suffix of a file's name is in `READ`."""
     return os.path.splitext(name)[1].lower() in READ
 
 
 def read_image(path: str | Path) -> Image.Image:
     """Decode an image file as RGB; 16-bit greys are scaled to 8 bits.
 
-    Raises VitrailError if the file is damaged or gone, or its values have no known range.
+    Raises VitrailError if the file is damaged or missing, or has 32-bit values of unknown range.
     """
     with decoding("image", path), Image.open(path, formats=FORMATS) as image:
-        # `convert` would clip 16 bits to white; Pillow scales a grey PPM's to them in 32.
+        # `convert` would clip 16-bit values to white. Pillow reads a grey PPM of more than 8 bits
+        # into 32 bits, with values scaled to 16 bits.
         if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
             wide = np.asarray(image).astype(np.float32)
             return Image.fromarray(np.round(wide / 257).astype(np.uint8)).convert("RGB")
@@ -87,11 +90,11 @@ def read_image(path: str | Path) -> Image.Image:
 def is_turned(path: str | Path) -> bool:
     """Say whether a file's EXIF orientation asks viewers to turn or mirror it.
 
-    `read_image` does not. A file that cannot be opened asks for nothing.
+    `read_image` ignores this orientation. False for a PNG and for a file that cannot be opened.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:
-            # Of a PNG all pixels would be decoded to look for it.
+            # In a PNG, Pillow would decode all pixels to find the orientation.
             return image.format != "PNG" and image.getexif().get(ORIENTATION) in range(2, 9)
     except Exception:  # Pillow raises errors of many kinds for damaged files, see `decoding`
         return False
@@ -99,10 +102,12 @@ def is_turned(path: str | Path) -> bool:
 
 @contextmanager
 def decoding(what: str, path: str | Path) -> Iterator[None]:
-    """Name the file, which is a `what`, in any error of decoding it.
+    """Raise any error of decoding a file as a VitrailError that names the file.
+
+    `what` is the kind of file, for the message.
 
     Raises:
-        VitrailError: the file is damaged or gone, or has more pixels than are read.
+        VitrailError: the file is damaged or missing, or has more pixels than Pillow's limit.
     """
     try:
         yield

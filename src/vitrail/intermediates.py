@@ -14,14 +14,14 @@ OutputFormat = Literal["NCHW", "NLC"]
 
 
 class Intermediates(nn.Module):
-    """A model of `blocks`, a `norm` and a head, whose tokens begin with `num_prefix_tokens`."""
+    """A model of `blocks`, a `norm` and a head; `num_prefix_tokens` tokens precede the patches."""
 
     blocks: Any
     norm: Any
     num_prefix_tokens: int
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Return how many rows and columns of patches `images` have."""
+        """Return the number of rows and of columns of patches of `images`."""
         raise NotImplementedError
 
     def _outputs(self, images: Tensor) -> Iterator[Tensor]:
@@ -29,18 +29,22 @@ class Intermediates(nn.Module):
         raise NotImplementedError
 
     def _tokens(self, output: Tensor, norm: bool) -> Tensor:
-        """Return the tokens ``(B, T, C)`` of a block's output, normalised or not."""
+        """Return the tokens ``(B, T, C)`` of a block's output, normalised if `norm`."""
         tokens: Tensor = self.norm(output) if norm else output
         return tokens
 
     def reset_classifier(self, num_classes: int, global_pool: Any = None) -> None:
-        """Replace the head; see the model's own."""
+        """Replace the head; each model defines how."""
         raise NotImplementedError
 
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the blocks after those of `indices` and, if asked, norm and head; return indices."""
+        """Drop the blocks after the last of `indices` and, if asked, norm and head.
+
+        Returns:
+            `indices` as a list of non-negative integers.
+        """
         taken, last = feature_take_indices(len(self.blocks), indices)
         self.blocks = self.blocks[: last + 1]
         if prune_norm:
@@ -59,10 +63,11 @@ class Intermediates(nn.Module):
         output_fmt: OutputFormat = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return (final tokens, outputs) or only outputs of blocks on images ``(B, I, H, W)``.
+        """Return (final tokens, outputs) of images ``(B, I, H, W)``, or the outputs alone.
 
-        Arguments are timm's; outputs are ``(B, C, h, w)`` or ``(B, h w, C)``. Raises VitrailError
-        if `output_fmt` is unknown, or the model does not take images of this size.
+        The outputs are those of the blocks in `indices`, ``(B, C, h, w)`` for "NCHW" and
+        ``(B, h w, C)`` for "NLC". The arguments are timm's. Raises VitrailError if `output_fmt` is
+        unknown, or the model does not take images of this size.
         """
         require_known("output_fmt", output_fmt, get_args(OutputFormat))
         taken, last = feature_take_indices(len(self.blocks), indices)

@@ -1,4 +1,4 @@
-"""Names of models in timm's registry, with those of this library."""
+"""Check names of models in timm's registry, which includes the models of this library."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def require_model(name: str) -> None:
     """Check that timm has a model of this name.
 
     Raises:
-        VitrailError: it has none; the closest names are suggested.
+        VitrailError: timm has no such model; the message suggests the closest name.
     """
     if not timm.is_model(name):
         known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)

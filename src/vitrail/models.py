@@ -1,11 +1,11 @@
 """Registers every family of models with timm, so that `timm.create_model` finds them.
 
 A family is a module ``vitrail/<paper>/<family>.py`` that calls timm's `register_model`, as a
-decorator or by hand, for each model's own name at its top level. This module imports all that do. A
+decorator or by a call, for each of its models at its top level. This module imports all families. A
 family imports torch and timm and nothing of the workflow (no pydantic, Snakemake, mm*).
 
-Where timm has a model of the same name, ours is made under it from then on, and `register_model`
-warns that it overwrites timm's.
+If timm has a model of the same name, `timm.create_model` makes ours after this import, and
+`register_model` warns that it overwrites timm's.
 """
 
 # decides no number: it imports every family, and a model counts where it is named

@@ -1,6 +1,6 @@
 """Where a number comes from: software, code, device and time, and nothing about the person.
 
-No host name, user name or path enters, so that the files can be published as they are.
+Host names, user names and paths are left out, so that the records can be published unchanged.
 """
 
 # decides no number
@@ -25,9 +25,9 @@ PACKAGES = ("vitrail", "torch", "torchvision", "timm", "numpy", "scikit-learn", 
 def provenance(device: str, **extra: Any) -> dict[str, Any]:
     """Return versions, commit, device and whether float32 is rounded to TF32 there, as plain data.
 
-    `device` is torch's name; an `extra` entry of the same name replaces one of these.
+    `device` is a device's name in torch. `extra` adds entries, or replaces those of the same name.
     """
-    import torch  # here, so that the commit can be asked for without it
+    import torch  # imported here, so that `commit` works without torch
 
     versions = {}
     for package in PACKAGES:
@@ -55,7 +55,7 @@ def duration(seconds: float) -> str:
 
 
 def head() -> str | None:
-    """Return git's HEAD of the checkout that this package is imported from, None outside of one."""
+    """Return HEAD's hash in the checkout that this package is imported from, None without one."""
     return _git("rev-parse", "HEAD")
 
 
@@ -65,10 +65,10 @@ def checkout() -> Path:
 
 
 def commit() -> str | None:
-    """Return `head` as a text that says whether the checkout is as committed.
+    """Return the hash of `head`, with "-dirty" if files of the checkout differ from HEAD.
 
-    "-dirty" is appended unless git vouches that nothing differs from it. A new file counts, too: a
-    paper's folder that was never committed makes numbers.
+    "-dirty" is also appended if git cannot tell. A new file counts as a difference: a paper's
+    folder can produce numbers without having been committed. None outside of a checkout.
     """
     found = head()
     return f"{found}{DIRTY}" if found and changed_files() != [] else found
@@ -77,30 +77,30 @@ def commit() -> str | None:
 def changed_files() -> list[str] | None:
     """Return the files of the checkout that differ from HEAD or are new, None if git cannot tell.
 
-    The published results are left out, as no number depends on them, and what git ignores.
+    Files that git ignores are left out, and the published results, as no number depends on them.
     """
     return _status(".", ":(top,exclude)results/published")
 
 
 def _status(*places: str) -> list[str] | None:
-    # A renamed file is one that is gone and one that is new, and no name is quoted.
+    # A renamed file is listed as a deleted and a new file; -z leaves names unquoted.
     options = ("--porcelain", "-z", "--no-renames", "--untracked-files=all")
     status = _git("status", *options, "--", *places)
     return None if status is None else [entry[3:] for entry in status.split("\0") if entry]
 
 
 def is_ancestor(commit: str) -> bool:
-    """Whether a commit is in the history of the checkout's HEAD."""
+    """Whether a commit is in the history of the checkout's HEAD; False if git cannot tell."""
     return _git("merge-base", "--is-ancestor", commit, "HEAD") is not None
 
 
 def uncommitted(folder: Path) -> list[str]:
-    """Return the files of a folder that are not as HEAD has them, none where git cannot tell."""
+    """Return the files of a folder that differ from HEAD or are new, none if git cannot tell."""
     return _status(str(folder.absolute())) or []
 
 
 def require_own_package(root: Path) -> None:
-    """Raise a `VitrailError` in a checkout whose own package is not the one that is imported."""
+    """Raise a `VitrailError` if the checkout `root` has a vitrail that is not the imported one."""
     own = (root / "src" / "vitrail").resolve()
     if own.is_dir() and own != PACKAGE.resolve():
         raise VitrailError(
@@ -110,7 +110,7 @@ def require_own_package(root: Path) -> None:
 
 
 def require_gpu_build() -> None:
-    """Raise a `VitrailError` if the installed torch can use no GPU, on whatever machine."""
+    """Raise a `VitrailError` if the installed torch is a build without GPU support."""
     import torch
 
     if not (torch.version.cuda or torch.version.hip):
@@ -123,8 +123,8 @@ def require_gpu_build() -> None:
 def device_name(device: str) -> str:
     """Return "cpu: <model> (<instructions>), <n> threads", or the accelerator's own name.
 
-    The instructions are the vector instructions that torch uses, such as AVX2 or AVX512. Weights
-    have the same bits only where they are the same.
+    The instructions are the vector instructions that torch uses, such as AVX2 or AVX512. A training
+    gives weights of the same bits only on processors with the same instructions.
     """
     import torch
 
@@ -136,7 +136,7 @@ def device_name(device: str) -> str:
 
 
 def _processor() -> str:
-    """Return the processor's model name; only Linux tells it in a file."""
+    """Return the processor's model name, on Linux from /proc/cpuinfo."""
     with suppress(OSError):
         for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
             if line.startswith("model name"):
@@ -145,7 +145,7 @@ def _processor() -> str:
 
 
 def _git(*arguments: str) -> str | None:
-    """Ask git about the checkout that this package is imported from."""
+    """Return git's output on the checkout that this package is imported from, None if it fails."""
     if not (checkout() / ".git").exists():  # an installed copy, be it below some repository
         return None
     command = ["git", "-C", str(checkout()), *arguments]
@@ -159,7 +159,7 @@ def _git(*arguments: str) -> str | None:
 
 
 def peak_memory_bytes(device: str) -> int:
-    """Return this process's peak memory: on the GPU where there is one, else resident."""
+    """Return this process's peak memory: allocated on a GPU `device`, otherwise resident."""
     import resource
 
     import torch

@@ -1,8 +1,8 @@
 """Counter-based randomness: every draw follows from (seed, step, micro-batch) alone.
 
-Before micro-batch m of step s every generator is seeded from (seed, s, m). So no generator's state
-outlives a micro-batch, and there is none to save: a resumed run draws what an uninterrupted one
-would have drawn, and N processes draw what one process with accumulation draws.
+Before micro-batch m of step s every generator is seeded from (seed, s, m). So no state of a
+generator is needed after its micro-batch, and none is saved. A resumed run draws the same numbers
+as an uninterrupted one, and N processes the same as one process with gradient accumulation.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ import torch
 def derive(purpose: str, *counters: int) -> int:
     """Return 63 bits that follow from `purpose` and the counters.
 
-    A hash, not a sum: neighbouring counters give unrelated seeds, and purposes never share one.
+    The bits are a hash, not a sum: neighbouring counters give unrelated seeds, and different
+    purposes never share a seed.
     """
     text = "/".join([purpose, *map(str, counters)])
     return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big") >> 1
@@ -28,7 +29,8 @@ def seed_everything(purpose: str, *counters: int) -> None:
     value = derive(purpose, *counters)
     random.seed(value)
     np.random.seed(value & 0xFFFFFFFF)
-    # What torch.manual_seed does, which without a GPU takes half of a small model's step overhead.
+    # The same as torch.manual_seed, whose call takes half of the overhead of a small model's step
+    # without a GPU.
     torch.default_generator.manual_seed(value)
     if torch.cuda.is_initialized():
         torch.cuda.manual_seed_all(value)

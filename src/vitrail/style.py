@@ -1,8 +1,8 @@
 """The style of all figures: safe for colour-blind readers, legible at the width of a column.
 
 Text stays text in the SVG, and neither file carries a date or a random identifier, so that the same
-numbers give the same bytes. The primitives draw tidy cells (`replication.claims.comparison`) or
-images; what only one paper needs lives with that paper.
+numbers give the same bytes. The functions draw tidy cells (`replication.claims.comparison`) or
+images. Code that only one paper's figures need is in that paper's package.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from numpy.typing import ArrayLike
 from vitrail.files import atomic_path
 
 Measurements = Sequence[Mapping[str, Any]]
-"""What a figure's function gets beside the cells: what its measurements' files hold."""
+"""The argument of a figure's function beside the cells: the contents of its measurements' files."""
 
 # Okabe and Ito (2008), distinct under every common colour vision; yellow is last, faint on white.
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442")
@@ -68,11 +68,11 @@ def figure(
 ) -> tuple[Figure, Any]:
     """Return a styled figure and its axes (an array of them if there are several).
 
-    It is as wide as a column of a two-column paper, or as the text; `aspect` is height over width.
-    `settings` are laid over the style, and `subplots` go to `Figure.subplots`, such as
-    ``sharey=True``. What a matplotlibrc of the user says does not count.
+    The figure is as wide as a column of a two-column paper, or as its text; `aspect` is height over
+    width. `settings` override entries of `STYLE`, and `subplots` are passed to `Figure.subplots`,
+    such as ``sharey=True``. A matplotlibrc of the user is ignored.
     """
-    # For the whole process, as what is drawn on the axes later must follow it too.
+    # Set for the whole process, because later drawing on the axes must use the style, too.
     mpl.rcdefaults()
     mpl.rcParams.update(STYLE | (settings or {}))
     inches = WIDTHS[width]
@@ -89,29 +89,27 @@ def save(fig: Figure, stem: Path) -> None:
     fig.draw_without_rendering()
     fig.set_layout_engine(
         "none"
-    )  # all has its place; legends would else move to the new lower edge
+    )  # everything is placed; else the layout would move legends to the new lower edge
     for legend in fig.legends:
         legend.set_bbox_to_anchor((0, 0, 1, 1), fig.transFigure)
     shown = Bbox.from_extents(0, min(0.0, _lowest(fig)), *fig.get_size_inches())
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
             fig.savefig(partial, format=kind, metadata=metadata, bbox_inches=shown)
-            if (
-                kind == "svg"
-            ):  # other machines lack the font: one of the same widths takes its place
+            if kind == "svg":  # without this font, one of the same widths replaces it
                 text = partial.read_text(encoding="utf-8")
                 partial.write_text(text.replace(FONT, FALLBACK), encoding="utf-8")
 
 
 def _lowest(fig: Figure) -> float:
-    """Where the lowest text of the figure itself ends, in inches from its lower edge."""
+    """Return the lower end of the figure's own lowest text, in inches from its lower edge."""
     return min((text.get_window_extent().y0 / fig.dpi for text in fig.texts), default=0.0)
 
 
 def stamp(fig: Figure, lines: Sequence[str]) -> None:
-    """Write below a figure what it was measured on, each text on lines of its own.
+    """Write texts below a figure, such as what it was measured on; each begins a new line.
 
-    `save` makes the picture higher by these lines; what is drawn keeps its place.
+    `save` makes the picture higher by these lines; the drawing keeps its place.
     """
     width = round(23 * fig.get_figwidth())  # characters of six points
     wrapped = [part for line in lines for part in textwrap.wrap(line, width)]
@@ -120,10 +118,10 @@ def stamp(fig: Figure, lines: Sequence[str]) -> None:
 
 
 def with_stand_ins_named(cells: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
-    """Name the dataset that was read wherever a row names the one that it stands in for.
+    """Add to the datasets in the names of rows the stand-ins that were read instead of them.
 
-    `names` has, for each stand-in, what the paper calls the datasets that it replaces, joined by
-    "and". "SVHN, APE" becomes "SVHN (here: pieces-in-a-row), APE".
+    `names` maps each stand-in to the paper's names of the datasets that it replaces, joined by
+    "and". For example, the row "SVHN, APE" becomes "SVHN (here: pieces-in-a-row), APE".
     """
     rows = cells["row"]
     for stand_in, called in names.items():
@@ -135,17 +133,17 @@ def with_stand_ins_named(cells: pd.DataFrame, names: Mapping[str, str]) -> pd.Da
 
 
 def colour(index: int) -> str:
-    """The palette's colour of a series, the same number the same colour in every figure."""
+    """Return the palette's colour of a series; a number has the same colour in every figure."""
     return PALETTE[index % len(PALETTE)]
 
 
 def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = None) -> None:
     """Draw a line for each row of tidy cells over its columns, with the seeds' 95 % intervals.
 
-    The columns are numbers, such as image sizes. `looks` are those of `series`, by default in the
-    rows' order.
+    The columns are numbers, such as image sizes. `looks` is as for `series`; by default the rows
+    are numbered in their order.
     """
-    # Of these three values seaborn draws the median and the range: the mean and its interval.
+    # seaborn draws the median and the range of these three values: the mean and its interval.
     values = cells.melt(["row", "column"], ["ci_low", "measured", "ci_high"], value_name="y")
     series(
         axes,
@@ -153,7 +151,7 @@ def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = Non
         looks or {row: index for index, row in enumerate(dict.fromkeys(cells["row"]))},
         estimator="median",
         errorbar=("pi", 100),
-        err_style="bars",  # which also a single point between others shows
+        err_style="bars",  # bars also show the interval of an isolated point
         err_kws={"fmt": "none", "elinewidth": 0.8},
     )
 
@@ -161,7 +159,8 @@ def lines(axes: Axes, cells: pd.DataFrame, looks: Mapping[str, int] | None = Non
 def series(axes: Axes, data: pd.DataFrame, looks: Mapping[str, int], **options: Any) -> None:
     """Draw the columns ``y`` over ``x`` as a line for each ``row``, on empty axes.
 
-    `looks` says which colour and marker each row has; `options` are those of `seaborn.lineplot`.
+    `looks` maps each row to the number of its colour and marker; `options` are passed to
+    `seaborn.lineplot`.
     """
     order = list(looks)
     sns.lineplot(
@@ -187,7 +186,7 @@ def series(axes: Axes, data: pd.DataFrame, looks: Mapping[str, int], **options: 
 
 
 def heat_map(axes: Axes, matrix: ArrayLike, **options: Any) -> None:
-    """Draw a matrix as squares; `options` are those of `seaborn.heatmap`, such as its limits."""
+    """Draw a matrix as squares; `options` are passed to `seaborn.heatmap`, such as its limits."""
     plain = {"cmap": SEQUENTIAL, "cbar": False, "xticklabels": False, "yticklabels": False}
     sns.heatmap(matrix, square=True, ax=axes, **{**plain, **options})
     axes.grid(visible=False)
@@ -201,9 +200,9 @@ def first_seed(measurement: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def picture(axes: Axes, image: ArrayLike, **shown: Any) -> AxesImage:
-    """Show an (H, W) map or an (H, W, 3) image alone: no ticks, no grid, no frame.
+    """Show an (H, W) map or an (H, W, 3) image without ticks, grid and frame.
 
-    An image is of colours in [0, 1] or bytes; `shown` is passed to `Axes.imshow`, such as limits.
+    An image has colours in [0, 1] or bytes; `shown` is passed to `Axes.imshow`, such as limits.
     """
     axes.set(xticks=[], yticks=[])
     axes.grid(visible=False)

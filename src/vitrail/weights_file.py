@@ -1,8 +1,8 @@
-"""Files of weights, read without running code.
+"""Read files of weights without running code of them.
 
-A pickle may run any code, so no file is opened in a way that lets it: safetensors, or `torch.load`
-with `weights_only`. Published weights lie beside a note of their digest, which
-`replication.datasets.published_weights` leaves when it fetches and checks them.
+A pickle can run any code when it is loaded. So files are read only as safetensors, or by
+`torch.load` with `weights_only`. Beside a file of published weights lies a note with its digest;
+`replication.datasets.published_weights` writes the note when it downloads and checks the file.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from torch import Tensor
 from vitrail.errors import VitrailError, first_line
 from vitrail.files import sha256
 
-# Under which names checkpoints keep their weights. The moving average comes first: timm's training
-# reports its accuracy, and timm loads it.
+# The keys under which checkpoints keep their weights. The moving average comes first: timm's
+# training reports the accuracy of the moving average, and timm loads it.
 CONTAINERS = (
     "state_dict_ema",
     "model_ema",
@@ -38,9 +38,9 @@ OWN = "if it is your own, save its weights alone: torch.save(model.state_dict(),
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Read what a ``.safetensors`` file or `torch.save`'s holds, on the CPU, running no code of it.
+    """Return the content of a file of safetensors or `torch.save`, on the CPU, running no code.
 
-    Raises VitrailError if it is not there, damaged, not weights, or would run code.
+    Raises VitrailError if the file is missing, damaged, not weights, or would run code.
     """
     try:
         with path.open("rb") as file:
@@ -73,15 +73,19 @@ def read_checkpoint(path: Path) -> Any:
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
-    """Read the tensors of a file of weights; VitrailError as `read_checkpoint`, or without any."""
+    """Return the tensors of a file of weights by name.
+
+    Raises VitrailError as `read_checkpoint` does, or if the file has no tensors.
+    """
     return find_weights(path)[0]
 
 
 def find_weights(path: Path) -> tuple[dict[str, Tensor], str]:
-    """Read the tensors as `read_weights`, and tell under which names of `CONTAINERS` they are.
+    """Return the tensors as `read_weights`, and the keys of `CONTAINERS` under which they are.
 
-    Of several weights in a file the first of `CONTAINERS` are read, so the moving average as timm's
-    `load_checkpoint` does. The names are joined by dots, "" where the tensors are the file's own.
+    If a file has several sets of weights, those under the first key of `CONTAINERS` are read: the
+    moving average, as timm's `load_checkpoint` does. Nested keys are joined by dots; the text is ""
+    if the tensors are at the top level of the file.
     """
     content, names = read_checkpoint(path), list[str]()
     for name in CONTAINERS:
@@ -99,11 +103,11 @@ def find_weights(path: Path) -> tuple[dict[str, Tensor], str]:
 
 
 def require_as_noted(file: Path) -> dict[str, Any]:
-    """Refuse published weights that are not as they were when they were fetched and checked.
+    """Check that a file of published weights has not changed since it was fetched; return its note.
 
-    Returns the note: `sha256` of the file, `published_sha256` of what it was made from, and whether
-    the registry names that (`pinned`). Raises VitrailError if the file or its note is not there or
-    damaged, or the file has changed.
+    The note has `sha256` of the file, `published_sha256` of the download that it was made from, and
+    `pinned`: whether the registry lists the latter. Raises VitrailError if the file is missing or
+    has changed, or its note is missing or damaged.
     """
     command = f"`vitrail fetch-weights {file.stem} --output {file}`"
     if not file.exists():
@@ -125,5 +129,5 @@ def require_as_noted(file: Path) -> dict[str, Any]:
 
 
 def note_of(file: Path) -> Path:
-    """Where the digest of published weights is noted."""
+    """Return the path of the note with the digest of published weights."""
     return file.with_suffix(".json")

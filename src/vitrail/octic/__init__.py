@@ -2,7 +2,8 @@
 
 A linear layer that commutes with the eight symmetries of the square is block diagonal in the basis
 of their irreducible representations: it needs an eighth of the parameters, and 5.33 times fewer
-multiplications. The features stay in that basis, one plane of channels for each of its vectors:
+multiplications. The features stay in that basis. They have one plane of channels for each vector of
+the basis.
 
 The method, in the order in which to read it:
 
@@ -17,12 +18,12 @@ The method, in the order in which to read it:
 
 The rest:
 
-- `fast_block`: the block of `layers` in a faster form, which models run; `kernels`: its GELU as one
-  kernel, on a GPU;
+- `fast_block`: a faster form of the block of `layers`, which the models run; `kernels`: the GELU of
+  this block as one kernel, on a GPU;
 - `flip`: the baselines D2 and H2; `masked_vit`: the plain ViT with a mask token, as DINOv2 has it;
-- `group_averaging`: a plain ViT made invariant by eight forward passes, to compare with them;
+- `group_averaging`: any classifier made invariant by eight forward passes, as a comparison;
 - `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
   4.1);
-- `shapes`: widths and depths of all of them, and plain ViTs of the shapes that timm lacks;
-- `checkpoint`: to and from the published weights.
+- `shapes`: widths and depths of all these models, and plain ViTs of the shapes that timm lacks;
+- `checkpoint`: converts weights from and to the layout of the published code.
 """

@@ -1,8 +1,9 @@
-"""State dicts of the published octic models, into ours and back.
+"""Convert state dicts of the published octic models to our layout, and back.
 
-The published code keeps a tensor for each irrep where ours stacks them, and gives an attention head
-neighbouring columns of [copy 1 | copy 2] where ours takes its share of each copy. So every
-published tensor is a view of one of ours, and both directions are copies through the same views.
+The published code has a separate tensor for each irrep; our layers stack these tensors. In the
+attention's matrices of E, the published code orders channels by (head, copy, channel of the head),
+ours by (copy, head, channel). So every published tensor is a view of one of our parameters, and
+both directions copy through the same views.
 """
 
 from __future__ import annotations
@@ -21,15 +22,17 @@ from vitrail.octic.invariants import Canonisation, MaxFiltering
 from vitrail.octic.layers import OcticBlock, OcticLayerNorm
 
 _LINES = ("A1", "A2", "B1", "B2")
-# Planes of tokens that stay zero, and the group's two generators.
+# Published tensors that are constant: the planes of tokens that stay zero, and the matrices of the
+# group's two generators.
 _FROZEN = re.compile(r"(cls_token|register_tokens|mask_token)\.[1-7]|.*_action")
 _GENERATORS = {"rotation_action": isotypic("r"), "reflection_action": isotypic("m")}
 
-# The keys under which files of trainings keep a model, and what their wrappers put before names.
+# The keys of a checkpoint file under which the state dict can lie, and the prefixes that wrappers
+# of the model put before the names of its parameters.
 _KEYS = ("teacher", "model", "state_dict")
 _WRAPPERS = re.compile(r"^((module|_orig_mod|backbone)\.)*")
 
-# The names of the DINOv2 models where they differ from those of DeiT III.
+# Patterns of the names in DINOv2 models that differ from those in DeiT III, with the latter.
 _DINOV2 = [
     (re.compile(r"(blocks\.\d+)\.ls(\d)\.(alpha_.*)"), r"\1.gamma_\2.\3"),
     (re.compile(r"(blocks\.\d+)\.ls(\d)\.gamma"), r"\1.gamma_\2"),
@@ -39,7 +42,7 @@ _DINOV2 = [
 
 
 class _Published(NamedTuple):
-    """A published tensor: its name, its entries in order as a view of ours, and its shape."""
+    """A published tensor: its name, the view of our parameter with its entries, and its shape."""
 
     name: str
     view: Tensor
@@ -48,15 +51,20 @@ class _Published(NamedTuple):
 
 @torch.no_grad()
 def load_published(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Give an `OcticVisionTransformer` with ``norm="published"`` the weights of a published one.
+    """Load published weights into an `OcticVisionTransformer` with ``norm="published"``.
 
-    `timm.create_model` makes such a model by a name with the tag "authors".
+    `timm.create_model` makes such a model by a name with the tag "authors". The model that the
+    paper trains with DINOv2 as D8 is here an I8 whose blocks are all octic.
 
-    What DINOv2 calls D8 is an I8 of octic blocks. `state` is a state dict of DeiT III or DINOv2, or
-    a training's file that has it under "model", "state_dict" or, with a backbone, "teacher".
+    Args:
+        model: the model, which is changed in place.
+        state: a state dict of DeiT III or DINOv2, or the content of a checkpoint file that has the
+            state dict under "model", "state_dict" or "teacher". If there are names of a backbone,
+            all other entries are ignored.
 
     Raises:
-        VitrailError: the model or a tensor does not fit, or there is no state dict.
+        VitrailError: the model has no published layout or another norm, a tensor does not fit, or
+            `state` has no state dict.
     """
     weights = list(_published(model))
     norms = [module for module in model.modules() if isinstance(module, OcticLayerNorm)]
@@ -90,7 +98,11 @@ def load_published(model: nn.Module, state: Mapping[str, Any]) -> None:
 
 
 def _state_dict(state: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Take a state dict out of a training's file, and its names out of wrappers."""
+    """Return the state dict in a checkpoint file's content, with names without wrappers' prefixes.
+
+    Raises:
+        VitrailError: there is no state dict, or one of its values is not a tensor.
+    """
     for key in _KEYS:
         if isinstance(state, Mapping) and isinstance(state.get(key), Mapping):
             state = state[key]
@@ -104,14 +116,18 @@ def _state_dict(state: Mapping[str, Any]) -> dict[str, Tensor]:
         )
     bare = {name: _WRAPPERS.sub("", name) for name in state}
     backbone = [name for name in state if "backbone" in name.removesuffix(bare[name])]
-    state = {bare[name]: state[name] for name in backbone or state}  # beside a backbone are heads
-    if "standard_norm.weight" in state:  # DINOv2's D8 keeps an octic norm that it does not apply
+    # Entries beside those of a backbone belong to heads of the training.
+    state = {bare[name]: state[name] for name in backbone or state}
+    if "standard_norm.weight" in state:  # DINOv2's D8 also has an octic norm that it never applies
         state = {name: value for name, value in state.items() if not name.startswith("norm.")}
     return state
 
 
 def _sides(shape: torch.Size) -> list[int]:
-    """The sides of a tensor but for those of one, which tokens have in different numbers."""
+    """Return the sides of a tensor that are not 1.
+
+    The published tokens and ours differ in their number of axes of side 1.
+    """
     return [side for side in shape if side != 1]
 
 
@@ -135,7 +151,11 @@ def _deit(name: str) -> str:
 
 
 def _published(model: Any) -> Iterator[_Published]:
-    """Go through all weights of a model, which must be of a kind that was published."""
+    """Yield the published tensor of each weight of a model.
+
+    Raises:
+        VitrailError: the model has no published layout.
+    """
     if not isinstance(getattr(model, "patch_embed", None), OcticPatchEmbed):
         raise VitrailError(
             "only octic models with the equivariant patch embedding have a published layout; build "

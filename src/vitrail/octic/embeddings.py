@@ -9,7 +9,7 @@ Such a grid is determined by one quadrant, so the weights are quadrants (`unfold
 - E: the lower half is the mirror image of the upper half, the right half is minus the mirror image
   of the left half. This square is row 0. Row 1 is row 0 turned anticlockwise by a quarter.
 
-`Steerable*` are what an octic layer has in common with a flip-equivariant one (`flip`).
+The classes `Steerable*` contain what an octic layer and a flip-equivariant layer (`flip`) share.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MIRROR = (1, -1, 1, -1)
 def unfold_quadrants(quadrants: Tensor) -> Tensor:
     """Make square grids that transform like the irreps, each from a quadrant without constraints.
 
-    A plane of A1 to B2 has a quadrant of its own, the two rows of a copy of E share one.
+    Each plane of A1 to B2 has its own quadrant; the two rows of a copy of E share one quadrant.
 
     Args:
         quadrants: ``(6, ..., q, q)`` of A1, A2, B1, B2 and E's two copies.
@@ -85,14 +85,14 @@ class SteerablePatchEmbed(nn.Module):
     Source: octic, Sec. 3.3.1, Example 3.7.
 
     A subclass makes `filters`, ``(planes, c, I, p, p)``, from `weight`, which has no constraints.
-    `bias`, shape ``(c)``, is added to the first plane only. `grid_size` counts the patches (down,
-    across) of an image of the usual size.
+    `bias`, shape ``(c)``, is added to the first plane only. `grid_size` is the number of patches
+    (down, across) of an image of `img_size` pixels.
 
     Args:
-        img_size: side of the usual image.
-        patch_size: p, even.
-        shape: of `weight`.
-        fan_in: of a filter, for torch's initial values of a convolution.
+        img_size: side of square images in pixels; `forward` takes other sizes, too.
+        patch_size: p in pixels, even.
+        shape: shape of `weight`.
+        fan_in: fan-in of a filter, for the initial values that torch gives a convolution.
 
     Raises:
         VitrailError: `patch_size` is odd.
@@ -111,9 +111,10 @@ class SteerablePatchEmbed(nn.Module):
         self.bias = nn.Parameter(torch.empty(shape[1]).uniform_(-bound, bound))
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
-        """Convert the filters as one bank ``(planes c, I, ...)`` of four axes.
+        """Apply `fn` to the filters ``(planes, c, I, ...)`` as a bank ``(planes c, I, ...)``.
 
-        `Module.to(memory_format=torch.channels_last)` refuses tensors of five.
+        The bank has four axes: `Module.to(memory_format=torch.channels_last)` refuses a tensor of
+        five axes.
         """
 
         def convert(x: Tensor) -> Tensor:
@@ -126,7 +127,7 @@ class SteerablePatchEmbed(nn.Module):
         return img_size[0] // self.patch_size[0], img_size[1] // self.patch_size[1]
 
     def set_input_size(self, img_size: tuple[int, int]) -> None:
-        """Change the size of the usual image."""
+        """Change `grid_size` to that of images of (height, width) pixels."""
         self.grid_size = self.dynamic_feat_size(img_size)
 
     def forward(self, images: Tensor) -> Tensor:
@@ -159,9 +160,9 @@ class OcticPatchEmbed(SteerablePatchEmbed):
 
         Fig. 6 of the paper shows the principal components of learned ones.
         """
-        # With these factors a filter of E has the squared norm of its quadrant w, ||w||^2. One of
-        # A1 and B2 has ||w||^2 + <w, w^T>, one of A2 and B1 ||w||^2 - <w, w^T>. For independent
-        # entries of mean 0 the second term is on average 2/p of the first.
+        # With these factors a filter of E has the squared norm of its quadrant w, ||w||^2. A filter
+        # of A1 or B2 has ||w||^2 + <w, w^T>, one of A2 or B1 has ||w||^2 - <w, w^T>. For
+        # independent entries of mean 0 the second term is on average 2/p of the first.
         lines, pairs = math.sqrt(2) / 4 * self.weight[:4], self.weight[4:] / 2
         return unfold_quadrants(torch.cat([lines, pairs]))
 
@@ -173,8 +174,9 @@ class SteerablePositionEmbedding(nn.Module):
     centred, since the group does not move the centre. An offset such as DINOv2's would break the
     equivariance.
 
-    `weight` is the part of each plane's grid (G, G) that has no constraints. A subclass says how to
-    `unfold` it to ``(planes, c, G, G)`` and to `fold` that again.
+    `weight` has those entries of each plane's grid (G, G) that are free; the symmetry determines
+    the others. A subclass defines `unfold`, which maps `weight` to ``(planes, c, G, G)``, and its
+    inverse `fold`.
 
     Raises:
         VitrailError: `grid`, G, is odd.
@@ -191,7 +193,7 @@ class SteerablePositionEmbedding(nn.Module):
         nn.init.trunc_normal_(self.weight, std=TOKEN_STD / math.sqrt(2))
 
     def forward(self, grid: tuple[int, int] | None = None) -> Tensor:
-        """Return the encoding of a grid of tokens, by default that of the weights.
+        """Return the encoding of a grid (rows, columns) of tokens, by default that of the weights.
 
         Raises:
             VitrailError: a side of `grid` is odd.
@@ -203,7 +205,9 @@ class SteerablePositionEmbedding(nn.Module):
         return planes.flatten(2).mT.unsqueeze(1)
 
     def resampled(self, weight: Tensor, grid: int) -> Tensor:
-        """Make of the `weight` of any grid that of `grid` x `grid` tokens, with the same encoding.
+        """Return the `weight` for `grid` x `grid` tokens from the `weight` for any other grid.
+
+        Its encoding is the interpolated encoding that `forward` returns for this grid.
 
         Raises:
             VitrailError: `grid` is odd.
@@ -212,7 +216,7 @@ class SteerablePositionEmbedding(nn.Module):
         return self.fold(_resized(self.unfold(weight), (grid, grid)))
 
     def set_grid(self, grid: int) -> None:
-        """Change the grid of the weights; errors as `resampled`."""
+        """Resample the weights to `grid` x `grid` tokens; raises VitrailError as `resampled`."""
         if (grid, grid) != self.grid:
             self._set_weight(self.resampled(self.weight.detach(), grid))
             self.grid = (grid, grid)
@@ -222,7 +226,10 @@ class SteerablePositionEmbedding(nn.Module):
         return to_channels(self())
 
     def set_table(self, table: Tensor) -> None:
-        """Take the weights that make a dense table ``(1, N, C)`` of the same symmetry and grid."""
+        """Set the weights to those whose `table` is this dense table ``(1, N, C)``.
+
+        The table must have the symmetry and the grid of the present one.
+        """
         planes = from_channels(table, len(self.unfold(self.weight)))
         self._set_weight(self.fold(planes.squeeze(1).mT.unflatten(2, self.grid)))
 
@@ -237,7 +244,7 @@ def _resized(planes: Tensor, grid: tuple[int, int]) -> Tensor:
 class ArbitraryPatchEmbed(PatchEmbed):
     """Patch embedding by any linear map, ``(B, I, H, W)`` to ``(8, B, N, c)`` (octic, Sec. 4.3).
 
-    The group does not act on its features; arguments are those of timm's.
+    The group does not act on the features. The arguments are those of timm's `PatchEmbed`.
     """
 
     def forward(self, images: Tensor) -> Tensor:
@@ -262,9 +269,9 @@ class OcticPositionEmbedding(SteerablePositionEmbedding):
 
 
 def require_even(grid: tuple[int, int], patch_size: int | None = None) -> None:
-    """Raise a VitrailError if a grid of tokens has a middle row or column.
+    """Raise a VitrailError if a grid (rows, columns) of tokens has an odd side.
 
-    The message names the side that images need if the `patch_size` is given.
+    If `patch_size` is given, the message names the sides in pixels that images need.
     """
     if grid[0] % 2 or grid[1] % 2:
         raise VitrailError(

@@ -44,7 +44,7 @@ class IrrepPair(NamedTuple):
 
     Attributes:
         lines: ``(4, B, N, c)`` of A1, A2, B1, B2.
-        pairs: ``(B, N, 2, 2, c)``, the rows of E with their columns of copy 1 and copy 2.
+        pairs: ``(B, N, 2, 2, c)`` of E: axis 2 is the row of E, axis 3 the copy.
     """
 
     lines: Tensor
@@ -60,15 +60,15 @@ class IrrepPair(NamedTuple):
         return [*self.lines, *(self.pairs[:, :, k % 2, k // 2] for k in range(4))]
 
     def joined(self) -> Tensor:
-        """Copy them into one tensor ``(8, B, N, c)``."""
+        """Copy the planes into one tensor ``(8, B, N, c)``."""
         return torch.stack(self.planes())
 
 
 class FastGELU(OcticGELU):
-    """`OcticGELU` as one kernel where a compiler or Triton makes one."""
+    """`OcticGELU`, computed by one kernel under a compiler, or by Triton on a GPU."""
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(8, B, N, c)``."""
+        """Apply the GELU to ``(8, B, N, c)``."""
         if torch.compiler.is_compiling():
             return _gelu(self, IrrepPair.of(x)).joined()
         if TRITON and x.is_cuda and x.dtype != torch.float64:
@@ -79,24 +79,24 @@ class FastGELU(OcticGELU):
 
 
 class FastMlp(OcticMlp):
-    """`OcticMlp` with `FastGELU`, laid out for a compiler when there is one."""
+    """`OcticMlp` with `FastGELU`; under a compiler it computes on an `IrrepPair`."""
 
     act_layer = FastGELU
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(8, B, N, c)``."""
+        """Apply the MLP to ``(8, B, N, c)``."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
         return _mlp(self, IrrepPair.of(x)).joined()
 
 
 class FastBlock(OcticBlock):
-    """`OcticBlock`, laid out for a compiler when there is one."""
+    """`OcticBlock`; under a compiler it computes on an `IrrepPair`."""
 
     mlp_layer = FastMlp
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(8, B, N, c)``."""
+        """Apply the block to ``(8, B, N, c)``."""
         if not torch.compiler.is_compiling():
             return super().forward(x)
         y = IrrepPair.of(x)
@@ -106,7 +106,7 @@ class FastBlock(OcticBlock):
 
 
 def _apply_all(modules: list[nn.Module], x: IrrepPair) -> IrrepPair:
-    """Apply modules one after the other."""
+    """Apply modules one after the other, each in its compiled form if it has one."""
     for module in modules:
         function = COMPILED_FORMS.get(type(module))
         x = function(module, x) if function else IrrepPair.of(module(x.joined()))
@@ -114,7 +114,7 @@ def _apply_all(modules: list[nn.Module], x: IrrepPair) -> IrrepPair:
 
 
 def _sum(x: IrrepPair, branch: IrrepPair) -> IrrepPair:
-    """Add them in the branch's order in memory."""
+    """Add a branch to `x`; the sum has the memory layout of the branch."""
     return IrrepPair(branch.lines + x.lines, branch.pairs + x.pairs)
 
 
@@ -125,7 +125,7 @@ def _same(module: nn.Module, x: IrrepPair) -> IrrepPair:
 def _linear(layer: OcticLinear, x: IrrepPair) -> IrrepPair:
     lines = torch.bmm(x.lines.flatten(1, 2), layer.weight.mT)
     if layer.bias is not None:
-        lines[0] += layer.bias  # as a part of the next kernel
+        lines[0] += layer.bias  # a compiler fuses this into the next kernel
     pairs = (x.pairs.flatten(-2) @ layer.weight_e.T).unflatten(-1, (2, -1))
     return IrrepPair(lines.unflatten(1, x.lines.shape[1:3]), pairs)
 
@@ -151,9 +151,10 @@ def _scale(layer: OcticLayerScale, x: IrrepPair) -> IrrepPair:
 
 
 def _gelu(layer: OcticGELU, x: IrrepPair) -> IrrepPair:
-    """Transform by additions, of which a compiler makes one kernel.
+    """Apply the GELU between two Fourier transforms that are written as additions.
 
-    The planes of a token stand side by side in what it writes: one loop over them all.
+    A compiler makes one kernel of them. The result has all planes of a token side by side in
+    memory, so one loop writes them all.
     """
     regular = [SCALE * functional.gelu(SCALE * plane) for plane in inverse_fourier(x.planes())]
     y = fourier(regular)
@@ -190,7 +191,7 @@ def _drop_path(layer: SteerableDropPath, x: IrrepPair) -> IrrepPair:
 
 
 def _masked(layer: nn.Module, x: IrrepPair, shape: tuple[int, ...]) -> IrrepPair:
-    """Multiply by what the layer makes of ones ``(8, *shape)``, in training."""
+    """Multiply by the layer's dropout mask, its output for ones ``(8, *shape)``, in training."""
     if not layer.training:
         return x
     mask = IrrepPair.of(layer(x.lines.new_ones(8, *shape)))
@@ -208,4 +209,4 @@ COMPILED_FORMS: dict[type[nn.Module], Callable[[Any, IrrepPair], IrrepPair]] = {
     SteerableDropPath: _drop_path,
     nn.Identity: _same,
 }
-"""What a compiled block does for each type of module."""
+"""The function that a compiled block calls in place of each type of module."""

@@ -1,8 +1,8 @@
 """Flip-equivariant Vision Transformers D2 and H2 (Bökman et al., ICML 2025), the paper's baselines.
 
 https://arxiv.org/abs/2502.05169. The left-right mirroring leaves the even plane of features
-``(2, B, N, C / 2)`` as it is and negates the odd one. A linear layer has a matrix for each, half of
-the dense multiply-adds. D2 classifies the even plane.
+``(2, B, N, C / 2)`` as it is and negates the odd one. A linear layer has one matrix for each plane,
+so it takes half of a dense layer's multiply-adds. D2 classifies by the even plane alone.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FlipFamily = Literal["d2", "h2"]
 
 
 def unfold_halves(halves: Tensor) -> Tensor:
-    """Complete the left halves ``(2, ..., q)`` of an even and an odd grid, ``(2, ..., 2q)``."""
+    """Return an even and an odd grid, ``(2, ..., 2q)``, of given left halves ``(2, ..., q)``."""
     even, odd = halves
     return torch.stack(
         [torch.cat([even, even.flip(-1)], dim=-1), torch.cat([odd, -odd.flip(-1)], dim=-1)]
@@ -40,12 +40,12 @@ def unfold_halves(halves: Tensor) -> Tensor:
 
 
 def left_halves(grids: Tensor) -> Tensor:
-    """Undo `unfold_halves`."""
+    """Return the left halves of grids; the inverse of `unfold_halves`."""
     return grids[..., : grids.shape[-1] // 2].contiguous()
 
 
 class FlipLinear(nn.Module):
-    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``, with a bias where even.
+    """Equivariant linear layer, ``(2, B, N, c)`` to ``(2, B, N, c')``.
 
     Attributes:
         weight: ``(2, c', c)``.
@@ -60,7 +60,7 @@ class FlipLinear(nn.Module):
         nn.init.trunc_normal_(self.weight, std=0.02)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to every token."""
+        """Apply the layer to every token."""
         planes, weight = x.flatten(1, 2), self.weight.mT
         if self.bias is None:
             y = torch.bmm(planes, weight)
@@ -90,7 +90,7 @@ class FlipLayerNorm(nn.Module):
         return x.to(dtype)
 
     def operations(self, x: Tensor) -> int:
-        """Count a mean, a difference, a quotient and a scale, and the even plane's shift."""
+        """Count 4 operations per entry (mean, difference, quotient, scale), and the even bias."""
         return 9 * x.numel() // 2
 
 
@@ -102,15 +102,18 @@ class FlipLayerScale(nn.Module):
         self.gamma = nn.Parameter(torch.full((2, channels_of_plane(dim, 2)), float(init_values)))
 
     def forward(self, x: Tensor) -> Tensor:
-        """Scale it."""
+        """Scale each channel of each plane."""
         return x * self.gamma[:, None, None]
 
 
 class FlipGELU(nn.Module):
-    """The exact GELU where the mirroring swaps two planes, and a pointwise function commutes."""
+    """The exact GELU in a basis where the mirroring swaps two planes.
+
+    A pointwise function commutes with this swap.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to ``(2, B, N, c)``."""
+        """Apply the GELU to ``(2, B, N, c)``."""
         even, odd = x * math.sqrt(1 / 2)
         left, right = functional.gelu(torch.stack([even + odd, even - odd])) * math.sqrt(1 / 2)
         return torch.stack([left + right, left - right])
@@ -185,12 +188,12 @@ class EvenPlane(Invariant):
         self.out_features = channels_of_plane(dim, 2)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Take it."""
+        """Return the even plane."""
         return x[0]
 
 
 class FlipVisionTransformer(SteerableVisionTransformer):
-    """D2, all blocks flip-equivariant, or H2, by default the first half.
+    """D2, whose blocks are all flip-equivariant, or H2, where by default the first half are.
 
     Arguments and errors are those of `SteerableVisionTransformer`.
     """

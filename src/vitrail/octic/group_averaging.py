@@ -1,9 +1,9 @@
-"""Invariance of any classifier by looking at eight views: what octic models compete with.
+"""Make any classifier invariant by eight views of each image, to compare with octic models.
 
 A view is the image under one of the eight elements of the octic group. The views of a turned or
-mirrored image are the same eight in another order. So whatever is made of them without regard to
-their order is invariant, for any model and any weights. Nothing is trained, and an image takes
-eight forward passes.
+mirrored image are the same eight in another order. So any function of the views that does
+not depend on their order is invariant, for any model and any weights. Nothing is trained, and an
+image takes eight forward passes.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from vitrail.octic.group import ELEMENTS, transform
 
 
 def mean_of_views(logits: Tensor) -> Tensor:
-    """Average the logits of views ``(8, B, classes)``: ``(B, classes)``."""
+    """Return the mean over the views of their logits, ``(8, B, classes)`` to ``(B, classes)``."""
     return logits.mean(0)
 
 
 def most_confident_view(logits: Tensor) -> Tensor:
-    """Take of logits ``(8, B, classes)`` those of the most confident view: ``(B, classes)``.
+    """Return the logits of the most confident view, ``(8, B, classes)`` to ``(B, classes)``.
 
     Source: canonicalisation by optimisation (Kaba et al., "Equivariance with Learned
     Canonicalization Functions", ICML 2023) lets a model see the view with the least energy. Here
@@ -32,11 +32,11 @@ def most_confident_view(logits: Tensor) -> Tensor:
     Out-of-Distribution Examples in Neural Networks", ICLR 2017).
 
     Confidences are compared by their log odds, as probabilities near 1 are equal after rounding. Of
-    equally confident views the first counts, so the result is invariant but for images of which two
-    views that tie have different logits.
+    equally confident views the first one is chosen. So the result is invariant except where equally
+    confident views of an image have different logits.
 
     Raises:
-        VitrailError: there is one logit alone, whose softmax probability is 1 in every view.
+        VitrailError: there is only one class, whose softmax probability is 1 in every view.
     """
     require_classes(logits.shape[-1])
     top, index = logits.max(-1, keepdim=True)
@@ -46,9 +46,10 @@ def most_confident_view(logits: Tensor) -> Tensor:
 
 
 class GroupAverage(nn.Module):
-    """A classifier of square images ``(B, 3, S, S)`` that shows them to `model` in eight views.
+    """A classifier of square images ``(B, 3, S, S)`` that applies `model` to their eight views.
 
-    `combine` makes one of the views' logits, as `mean_of_views` and `most_confident_view`.
+    `combine` maps the logits of the views, ``(8, B, classes)``, to ``(B, classes)``: for example
+    `mean_of_views` or `most_confident_view`.
     """
 
     def __init__(self, model: nn.Module, combine: Callable[[Tensor], Tensor]) -> None:
@@ -62,4 +63,4 @@ class GroupAverage(nn.Module):
 
 
 WAYS = {"mean": mean_of_views, "surest": most_confident_view}
-"""How the logits of the views are combined, by name."""
+"""Functions that combine the logits of the views, by name."""

@@ -3,7 +3,7 @@
 The first four (linear, power spectrum, triple correlation, polynomial) compute polynomials or norms
 of the eight numbers (x0..x7) of a channel. They do not change even if each channel is transformed
 by a different element. The last two (max filtering, canonisation) compare whole tokens. A seventh,
-`absolute`, is what the published code has instead of the linear one.
+`absolute`, is the invariant that the published code computes instead of the linear one.
 """
 
 from __future__ import annotations
@@ -131,9 +131,10 @@ class Channelwise(Invariant):
 
 
 class Transformed(Invariant):
-    """An invariant that is made of the images of a token under all elements.
+    """An invariant that is computed from the images of a token under all eight elements.
 
-    The buffer `actions` has their matrices ``(8, 8, 8)``, exact in every precision.
+    The buffer `actions` has the elements' matrices, ``(8, 8, 8)``. Their entries are exact in every
+    precision.
     """
 
     actions: Tensor
@@ -144,7 +145,7 @@ class Transformed(Invariant):
         self.init_non_persistent_buffers()
 
     def init_non_persistent_buffers(self) -> None:
-        """Fill the buffer that no state dict has, as timm asks for after `Module.to_empty`."""
+        """Fill the buffer, which is in no state dict; timm calls this after `Module.to_empty`."""
         self.actions.copy_(_ACTIONS)
 
     def images(self, x: Tensor) -> Tensor:
@@ -156,7 +157,7 @@ class MaxFiltering(Transformed):
     """The largest inner product with any image of each learned token, M = 2C (octic, Eq. 16).
 
     Attributes:
-        references: ``(8, M, c)``, of unit length when they are drawn.
+        references: ``(8, M, c)``, M learned tokens, initially random tokens of unit length.
 
     Raises:
         VitrailError: `dim`, C, is no multiple of 8.
@@ -177,8 +178,8 @@ class MaxFiltering(Transformed):
 class Canonisation(Transformed):
     """The image of a token that is closest to a reference, M = C (octic, Eq. 17).
 
-    The paper calls the reference learnable. No gradient comes through the choice of an element, so
-    here it stays as it is drawn.
+    The paper calls the reference learnable. No gradient flows through the choice of an element, so
+    here the reference keeps its random initial value.
 
     Attributes:
         reference: ``(8, c)``, of unit length, a buffer.

@@ -1,8 +1,8 @@
 """The octic GELU as one Triton kernel, with its gradient (octic, Sec. 3.4).
 
 Eight planes are read, transformed, activated, transformed back and written, so that neither the
-regular features nor their activations ever reach memory. The gradient transforms twice in the same
-way: both transforms are orthogonal, so each is the other's transpose.
+regular features nor their activations ever reach memory. The gradient uses the same two transforms:
+both are orthogonal, so each is the other's transpose.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from torch import Tensor
 
 from vitrail.octic import group
 
-# Columns of (8, M) to a program. A thread of its four warps then loads four neighbouring entries of
-# each plane at once, and needs few enough registers for 16 warps or more on a multiprocessor.
+# Number of columns of (8, M) that a program processes. With this number, a thread of the program's
+# four warps loads four neighbouring entries of each plane at once, and needs few enough registers
+# for 16 warps or more on a multiprocessor.
 BLOCK = 512
 SCALE: tl.constexpr = tl.constexpr(group.SCALE)
 
@@ -148,16 +149,16 @@ class OcticGELUFunction(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int], x: Tensor) -> tuple[Tensor, int]:
-        """Activate a batch of `x`: any axis but the first may be one."""
+        """Activate a batch of inputs: every axis but the first may be a batch axis."""
         return octic_gelu(x.movedim(in_dims[0], 1)), 1
 
 
 class OcticGELUDerivative(torch.autograd.Function):
-    """What a gradient, or a tangent, ``(8, ...)`` becomes at `x`."""
+    """The derivative of the GELU at `x`, multiplied by a gradient or tangent ``(8, ...)``."""
 
     @staticmethod
     def forward(x: Tensor, direction: Tensor) -> Tensor:
-        """Multiply by the derivatives."""
+        """Multiply `direction` by the matrix of derivatives at `x`."""
         return _launch(_backward, x, direction)
 
     @staticmethod
@@ -166,7 +167,7 @@ class OcticGELUDerivative(torch.autograd.Function):
 
     @staticmethod
     def vmap(info: Any, in_dims: tuple[int | None, ...], *tensors: Tensor) -> tuple[Tensor, int]:
-        """Multiply a batch."""
+        """Multiply a batch of directions, inputs or both."""
         batches = [
             x.unsqueeze(1).expand(-1, info.batch_size, *x.shape[1:])
             if axis is None

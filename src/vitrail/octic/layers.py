@@ -37,9 +37,9 @@ The group multiplies the planes by `isotypic` and permutes the tokens (octic, Eq
 
 Here nothing is done for speed. `fast_block` computes the same function faster, and models run it;
 tests compare the two. `embeddings` has what comes before the blocks (Sec. 3.3.1, Eq. 10),
-`invariants` what comes after them (App. D, Eq. 12-17). `Steerable*` are what an octic layer has in
-common with a flip-equivariant one (`flip`), on features ``(planes, B, N, c)``. Initial values and
-names of parameters are those of timm's ViT, where it has them.
+`invariants` what comes after them (App. D, Eq. 12-17). The classes `Steerable*` contain what an
+octic layer and a flip-equivariant layer (`flip`) share, on features ``(planes, B, N, c)``. Initial
+values and names of parameters are those of timm's ViT, where it has them.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def pad_to_a1(x: Tensor, planes: int) -> Tensor:
 def per_plane(x: Tensor) -> Tensor:
     """Repeat parameters kept by irrep, ``(6, ...)``, for the eight planes: ``(8, ...)``.
 
-    The six are those of A1, A2, B1, B2 and E's two copies; both rows of a copy share one.
+    The six entries are those of A1, A2, B1, B2 and E's two copies; both rows of a copy share one.
     """
     return torch.cat([x[:4], x[4:].repeat_interleave(2, dim=0)])
 
@@ -179,7 +179,7 @@ class OcticLayerNorm(nn.Module):
         return 33 * x.numel() // 8
 
     def extra_repr(self) -> str:
-        """Show what the constructor was given."""
+        """Show the constructor's arguments."""
         return f"{8 * self.bias.numel()}, eps={self.eps}, convention={self.convention!r}"
 
 
@@ -204,7 +204,8 @@ class OcticGELU(nn.Module):
 
     Source: octic, Sec. 3.3.3, App. A.1.
 
-    The buffer `signs`, `group.SIGNS`, is exact in every precision, so that a module may be cast.
+    The buffer `signs` is `group.SIGNS`. Its entries, 1 and -1, are exact in every precision, so the
+    module can be cast.
     """
 
     signs: Tensor
@@ -215,7 +216,7 @@ class OcticGELU(nn.Module):
         self.init_non_persistent_buffers()
 
     def init_non_persistent_buffers(self) -> None:
-        """Fill the buffer that no state dict has, as timm asks for after `Module.to_empty`."""
+        """Fill the buffer, which is in no state dict; timm calls this after `Module.to_empty`."""
         self.signs.copy_(SIGNS)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -225,12 +226,12 @@ class OcticGELU(nn.Module):
         return on_planes(inverse_fourier.T, functional.gelu(y))  # and back, by the transpose
 
     def operations(self, x: Tensor) -> int:
-        """Count per entry 8 for GELU, 4 for each transform (24 additions, 8 products per 8)."""
+        """Count 8 per entry for GELU, 4 for each transform (24 additions, 8 products per 8)."""
         return (8 + 2 * 4) * x.numel()
 
 
 class OcticDropout(nn.Dropout):
-    """Dropout of ``(8, B, N, c)`` whose mask the two rows of E share."""
+    """Dropout of ``(8, B, N, c)``; the two rows of a copy of E share one mask."""
 
     def forward(self, x: Tensor) -> Tensor:
         """Drop entries in training, scaling the others up."""
@@ -324,7 +325,7 @@ class OcticAttention(SteerableAttention):
 
 
 class SteerableMlp(nn.Module):
-    """MLP of ``(planes, B, N, c)``: two of the group's linear layers with its GELU between them.
+    """MLP of ``(planes, B, N, c)``: an equivariant GELU between two equivariant linear layers.
 
     Dropout follows the activation and the output.
 
@@ -345,7 +346,7 @@ class SteerableMlp(nn.Module):
         self.drop2 = self.drop_layer(drop)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to every token."""
+        """Apply the MLP to every token."""
         hidden = self.drop1(self.act(self.fc1(x)))
         out: Tensor = self.drop2(self.fc2(hidden))
         return out

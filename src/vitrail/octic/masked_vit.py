@@ -1,7 +1,8 @@
 """timm's ViT as DINOv2 has it: with a mask token, and positions for images of any size.
 
-DINOv2 resamples its positions by bicubic interpolation without antialiasing, over an offset of 0.1
-patches; timm antialiases. Octic models have a mask token of their own (`vitrail.octic.vit`).
+DINOv2 resamples its positions by bicubic interpolation without antialiasing, and adds an offset of
+0.1 patches to the size of the new grid; timm antialiases. Octic models have a mask token of their
+own (`vitrail.octic.vit`).
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ OFFSET = 0.1
 TIMM_STD = 0.02
 
 
-_Timms: Any = VisionTransformer  # whose methods take attention masks instead
+_Timms: Any = VisionTransformer  # as Any: its methods take attention masks where ours take `mask`
 
 
 class MaskedVisionTransformer(_Timms):
-    """timm's ViT, with a `mask_token` if asked for, which is zero at first.
+    """timm's ViT with an optional `mask_token`, whose initial value is zero.
 
-    `init_std` is of positions and linear layers' weights; timm's 0.02 starts small models slowly.
+    `init_std` is the initial standard deviation of the position embedding and of the linear layers'
+    weights. With timm's 0.02 small models learn slowly at the start.
     """
 
     mask_token: Any
@@ -82,16 +84,17 @@ class MaskedVisionTransformer(_Timms):
 
 
 def backbone_filter_fn(state: Mapping[str, Tensor], model: Any) -> dict[str, Tensor]:
-    """Fit weights to a model as timm does, and those that DINOv2's code has saved.
+    """Adapt weights to a model as timm does, also weights that DINOv2's code has saved.
 
-    That keeps a mask token, writes "backbone." before names, and may count blocks in chunks.
+    DINOv2's code saves a mask token, puts "backbone." before names, and may number the blocks in
+    chunks ("blocks.1.7.").
     """
     own = {
         re.sub(r"^(backbone\.)?(blocks\.)?(\d+\.(?=\d))?", r"\2", name): value
         for name, value in state.items()
         if not name.startswith(("dino_head.", "ibot_head."))
     }
-    token = own.pop("mask_token", None)  # by which timm knows DINOv2's, and which it leaves out
+    token = own.pop("mask_token", None)  # timm knows DINOv2's weights by it, and drops it
     fitted: dict[str, Tensor] = checkpoint_filter_fn(own, model)
     if token is not None and model.mask_token is not None:
         fitted["mask_token"] = token.view(1, 1, -1)

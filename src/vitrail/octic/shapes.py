@@ -1,4 +1,4 @@
-"""The shapes of the paper's models, and plain ViTs of those that timm lacks (Table 1)."""
+"""The shapes of the paper's models, and plain ViTs of the shapes that timm lacks (Table 1)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from timm.models import build_model_with_cfg, generate_default_cfgs, register_mo
 from timm.models.vision_transformer import VisionTransformer, checkpoint_filter_fn
 from torch import nn
 
-# Width, depth, heads, MLP width and patch (Sec. E.4, Table 1).
+# Width, depth, heads, hidden width of the MLP, and side of a patch in pixels (Sec. E.4, Table 1).
 SHAPES = {
     "small_patch16": (384, 12, 6, 1536, 16),
     "base_patch16": (768, 12, 12, 3072, 16),
@@ -23,7 +23,7 @@ SHAPES = {
 TRAINED = ("small_patch16", "base_patch16", "large_patch16", "huge_patch14", "huge_patch16")
 WIDEST = ("gigantic_patch16", "e_patch16", "22b_patch16")
 
-# What timm records of a model, where it differs from timm's defaults.
+# Entries of timm's pretrained config of a model that differ from timm's defaults.
 CFG = {
     "crop_pct": 1.0,
     "fixed_input_size": True,
@@ -44,8 +44,8 @@ def build(
 ) -> nn.Module:
     """Build the registered model `name`, a `model_type` of one of `SHAPES`.
 
-    `kwargs` are those of `timm.create_model`, or arguments of `model_type`; they go before
-    `options`, and these before the shape's widths and depth.
+    `kwargs` are those of `timm.create_model`, or arguments of `model_type`. They override
+    `options`, and `options` override the shape's widths and depth.
     """
     width, depth, heads, hidden, patch = SHAPES[shape]
     sizes = {"patch_size": patch, "embed_dim": width, "depth": depth, "num_heads": heads}
@@ -63,7 +63,7 @@ default_cfgs = generate_default_cfgs(dict.fromkeys(_VIT, TIMM_CFG))
 
 
 def _vit(shape: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Timm's ViT with DeiT III's layer scale and positions."""
+    """Build timm's ViT with DeiT III's layer scale and positions."""
     options = {
         "init_values": 1e-4,
         "no_embed_class": True,

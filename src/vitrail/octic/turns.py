@@ -13,14 +13,14 @@ from vitrail.measures.outputs import Batches, logits_of, numbered
 from vitrail.octic.group import ELEMENTS, transform
 from vitrail.seeding import derive
 
-EQUAL_RTOL = 1e-4  # logits closer than this part of the image's largest count as equal
+EQUAL_RTOL = 1e-4  # relative to the image's largest logit: a smaller change counts as none
 
 
 class RotatedAccuracy(NamedTuple):
-    """What a classifier makes of N images, and of the same images turned by quarters."""
+    """Results of a classifier on N images, and on the same images turned by quarters."""
 
-    right: Tensor  # (N, 2) bool: top-1 and top-5, upright
-    right_rotated: Tensor  # (N, 2) bool, turned
+    right: Tensor  # (N, 2) bool: top-1 and top-5 hits on upright images
+    right_rotated: Tensor  # (N, 2) bool: those on turned images
     equal: Tensor  # (N,) bool: whether all logits stay within `EQUAL_RTOL`
     max_logit_difference: float
 
@@ -36,9 +36,9 @@ class RotatedAccuracy(NamedTuple):
 
 
 class Views(NamedTuple):
-    """What a model makes of the eight views of N images: turned by quarters, mirrored or both."""
+    """Results of a model on eight views of N images: turned by quarters, mirrored or both."""
 
-    kept: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is that of the upright
+    kept: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction equals the upright one
     right: Tensor  # (8, N): for each of `ELEMENTS`, whether the prediction is the label
     equal: Tensor  # (N,): whether all logits of all views stay within `EQUAL_RTOL`
 
@@ -54,8 +54,8 @@ def accuracy_under_turns(
     Args:
         model: a classifier in evaluation mode.
         batches: square images ``(B, 3, S, S)`` with labels ``(B,)``.
-        seed: of the turns; a quarter of the images is not turned at all.
-        indices: of the images, as for `vitrail.measures.outputs.numbered`.
+        seed: seed of the turns; a turn by 0 degrees has probability 1/4.
+        indices: indices of the images, as for `vitrail.measures.outputs.numbered`.
 
     Raises:
         VitrailError: the model has fewer than two classes, or a logit is not finite.
@@ -95,7 +95,7 @@ def eight_views(model: nn.Module, batches: Batches) -> Views:
 
 
 def quarter_turns(seed: int, index: int) -> int:
-    """Draw 0 to 3 for the image of this index."""
+    """Draw the number of quarter turns, 0 to 3, of the image of this index."""
     return derive("quarter turns", seed, index) % 4
 
 

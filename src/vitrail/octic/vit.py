@@ -70,29 +70,33 @@ EPS = {"total": 1e-6, "published": 1e-5}
 class SteerableVisionTransformer(Intermediates):
     """A ViT whose first k blocks keep features ``(planes, B, N, c)`` that a group acts on.
 
-    CLS, register and mask tokens only have a first plane, on which the group acts trivially; CLS
-    and registers are put in front after the position encoding. A subclass names the group's layers.
-    Arguments that are not listed are those of timm's ViT.
+    CLS, register and mask tokens have parameters for the first plane only, on which the group acts
+    trivially; their other planes are zero. CLS and register tokens are put before the patches after
+    the position encoding is added. A subclass names the group's layers. Arguments that are not
+    listed are those of timm's ViT.
 
     Args:
-        equivariant: whether all blocks are the group's; the head takes invariants then, see
+        equivariant: whether all blocks are equivariant; then the head takes invariants, see
             `forward_head`.
-        invariantise: makes, from C, the layer that turns features into invariants; None makes them
-            plain channels.
-        patch_layer: by default `patch_embed_layer`.
-        norm_layer: by default that of `block_layer`.
+        invariantise: maps C to the layer that turns features into invariants; with None the planes
+            become plain channels.
+        patch_layer: the patch embedding, by default `patch_embed_layer`.
+        norm_layer: the layer norm, by default that of `block_layer`.
         octic_depth: k, by default the depth if `equivariant`, else half of it.
         img_size: side of the square images, an even number of patches.
         patch_size: even.
         embed_dim: C, channels of all planes together.
-        init_values: of the layer scale (DeiT III's 1e-4; DINOv2 has 1e-5); 0 for no scale.
-        class_token: whether there is one; without it `global_pool` is "avg", over the patches.
-        mask_token: whether there is one, for masked images.
+        init_values: initial values of the layer scale (1e-4 in DeiT III, 1e-5 in DINOv2); 0 for
+            no layer scale.
+        class_token: whether there is a CLS token; without it `global_pool` must not be "token".
+        mask_token: whether there is a mask token, for masked images.
         drop_path_rate: stochastic depth, the same in every block as DeiT III has it.
-        init_std: of the linear layers' weights; 0.02 starts small models slowly.
-        cls_std: of the CLS token; DINOv2 starts it from 1e-6.
-        device: where the model is made; by default where torch makes its tensors.
-        dtype: of its parameters, which are drawn in torch's default; by default that one.
+        init_std: initial standard deviation of the linear layers' weights; with 0.02 small models
+            learn slowly at the start.
+        cls_std: initial standard deviation of the CLS token; 1e-6 in DINOv2.
+        device: device of the model, by default torch's default device.
+        dtype: dtype of the parameters, by default torch's default dtype, in which the initial
+            values are drawn in any case.
 
     Raises:
         VitrailError: an argument is impossible.
@@ -213,13 +217,15 @@ class SteerableVisionTransformer(Intermediates):
 
     @property
     def positions(self) -> int:
-        """Count the positions that a permutation permutes, those of the patches."""
+        """Return the number of positions that a permutation permutes: those of the patches."""
         return self.grid_size[0] * self.grid_size[1]
 
     def no_weight_decay(self) -> set[str]:
-        """Return the parameters that are not decayed: positions, tokens, references, scales.
+        """Return the names of parameters without weight decay.
 
-        Scales are vectors elsewhere, which timm leaves out itself.
+        They are the positions, the CLS and register tokens, the references of invariants, and the
+        scales of norms and layer scales. timm exempts parameters of one axis by itself, but the
+        scales of equivariant layers have two axes.
         """
         names, parts = dict(self.named_parameters()), (".norm", ".ls", ".invariant.")
         exempt = {name for name in names if any(part in f".{name}" for part in parts)}
@@ -238,10 +244,10 @@ class SteerableVisionTransformer(Intermediates):
         return {"stem": stem, "blocks": blocks}
 
     def set_input_size(self, img_size: int | tuple[int, int]) -> None:
-        """Change the size of images; positions are resampled as for images of another size.
+        """Change the size of the images in pixels, and resample the position encoding to it.
 
         Raises:
-            VitrailError: it is no square of an even number of patches.
+            VitrailError: `img_size` is no square of an even number of patches.
         """
         side = _square_side(img_size, self.patch_size)
         self.pos_embed.set_grid(side // self.patch_size)
@@ -252,7 +258,10 @@ class SteerableVisionTransformer(Intermediates):
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop what `Intermediates` does, and with the head the invariants that it takes."""
+        """Drop blocks, norm and head as `Intermediates` does.
+
+        An equivariant family loses with its head the invariants that the head takes.
+        """
         if prune_head and self.equivariant:
             self.invariantisation, self.head_hidden_size = None, self.embed_dim
         return super().prune_intermediate_layers(indices, prune_norm, prune_head)
@@ -284,19 +293,22 @@ class SteerableVisionTransformer(Intermediates):
         return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the tokens down and across, or refuse images of this size."""
+        """Return the rows and columns of patches of `images`; VitrailError if they do not suit."""
         side = None if self.dynamic_img_size else self.grid_size[0] * self.patch_size
         return _grid_of(images, self.patch_size, side)
 
     def embed(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Make features of images: patches, positions, class and register tokens if there are any.
+        """Return the features of images before the first block: prefix tokens and patches.
+
+        The P prefix tokens are the CLS token, if there is one, and the register tokens. Positions
+        are added to the patches.
 
         Args:
             images: ``(B, I, H, W)``.
             mask: ``(B, h w)`` bool, true where the mask token takes a patch's place.
 
         Returns:
-            ``(planes, B, 1 + R + h w, c)``.
+            ``(planes, B, P + h w, c)``.
 
         Raises:
             VitrailError: the model does not take images of this size, or has no mask token.
@@ -316,7 +328,7 @@ class SteerableVisionTransformer(Intermediates):
         return x.contiguous()
 
     def _outputs(self, images: Tensor, mask: Tensor | None = None) -> Iterator[Tensor]:
-        """Yield the output of each block; those before a break of symmetry are octic features."""
+        """Yield each block's output: ``(planes, B, N, c)``, or ``(B, N, C)`` if it is standard."""
         x = self.embed(images, mask)
         for index, block in enumerate(self.blocks):
             if index == self.octic_depth:
@@ -325,15 +337,15 @@ class SteerableVisionTransformer(Intermediates):
             yield x
 
     def _tokens(self, x: Tensor, norm: bool) -> Tensor:
-        """Make tokens ``(B, N, C)`` of any block's output, octic features or tokens."""
+        """Return the tokens ``(B, N, C)`` of an output of `_outputs`, normalised if `norm`."""
         if x.ndim == 4 and not self.equivariant:
             x = self._break_symmetry(x)
         return self._normalised(x, norm)
 
     def _normalised(self, x: Tensor, norm: bool) -> Tensor:
-        """Make tokens ``(B, N, C)`` of the last block's output, normalised if `norm`.
+        """Return the tokens ``(B, N, C)`` of the last block's output, normalised if `norm`.
 
-        In an equivariant family they are features ``(planes, B, N, c)``, else ``(B, N, C)``.
+        The output is ``(planes, B, N, c)`` in an equivariant family, otherwise ``(B, N, C)``.
         """
         x = self.norm(x) if norm else x
         return to_channels(x) if self.equivariant else x
@@ -341,8 +353,8 @@ class SteerableVisionTransformer(Intermediates):
     def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
         """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
 
-        Those of an equivariant family still turn with the images, their channels plane by plane.
-        Masked patches are as in `embed`.
+        The tokens of an equivariant family still turn with the images; their channels are ordered
+        plane by plane. `mask` is as in `embed`.
         """
         for x in self._outputs(images, mask):
             last = x
@@ -351,7 +363,7 @@ class SteerableVisionTransformer(Intermediates):
         return self._normalised(last, norm=True)
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Return the logits of tokens ``(B, N, C)``, or what the last layer takes.
+        """Return the logits of tokens ``(B, N, C)``, or with `pre_logits` the last layer's input.
 
         In an equivariant family the tokens are pooled before their invariants are computed; the
         paper computes the invariants of all tokens and then takes the CLS token (Sec. 3.3.3). For
@@ -371,7 +383,11 @@ class SteerableVisionTransformer(Intermediates):
 
 @torch.fx.wrap
 def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
-    """Return the patches down and across of images, which must have this side, if one is given."""
+    """Return the rows and columns of patches of images, of `side` pixels square if it is given.
+
+    Raises:
+        VitrailError: a side is no even number of patches, or not `side`.
+    """
     height, width = images.shape[2:]
     if side is not None and (height, width) != (side, side):
         raise VitrailError(
@@ -389,7 +405,11 @@ def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
 
 
 def _square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
-    """Return the side of square images of whole patches."""
+    """Return the side in pixels of square images.
+
+    Raises:
+        VitrailError: `img_size` is not square, or no multiple of `patch_size`.
+    """
     height, width = to_2tuple(img_size)
     if height != width or height % patch_size:
         raise VitrailError(
@@ -402,7 +422,7 @@ def _square_side(img_size: int | tuple[int, int], patch_size: int) -> int:
 def checkpoint_filter_fn(
     state_dict: Mapping[str, Tensor], model: SteerableVisionTransformer
 ) -> dict[str, Tensor]:
-    """Fit weights of images of another size or of other channels to a model, as timm does a ViT's.
+    """Adapt weights for another image size or number of channels to a model, as timm does a ViT's.
 
     Weights that the paper's authors published must be of the model's own size.
 
@@ -450,7 +470,7 @@ class Invariantisation(Invariant):
         self.out_features = dim
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to every token."""
+        """Compute the invariants of every token and map them to C channels."""
         return self.act(self.proj(self.invariant(x)))
 
 
@@ -458,9 +478,10 @@ class OcticVisionTransformer(SteerableVisionTransformer):
     """A model of the family D8, H8 or I8 (octic, Sec. 3.2).
 
     Args:
-        family: "d8", fully octic; "h8" and "i8", the first half by default. An I8 whose blocks are
-            all octic is what the paper trains with DINOv2 as D8.
-        invariant: of D8 and I8, a name of `INVARIANTS`.
+        family: "d8", where all blocks are octic; "h8" or "i8", where by default the first half
+            are. The model that the paper trains with DINOv2 as D8 is an I8 whose blocks are all
+            octic.
+        invariant: a name of `INVARIANTS`, used by D8 and I8.
         norm: convention of the octic layer norms, see `OcticLayerNorm`. A model that
             `timm.create_model` makes by a name with the tag `AUTHORS` has "published".
         arbitrary_patches: embed patches by any linear map, which breaks the equivariance from the
@@ -499,7 +520,7 @@ class OcticVisionTransformer(SteerableVisionTransformer):
 
 
 AUTHORS = "authors"
-"""The tag of models for the weights that the paper's authors published.
+"""The tag in names of models for the weights that the paper's authors published.
 
     timm.create_model("octic_h8_vit_large_patch16_224.authors", pretrained=True,
                       pretrained_cfg_overlay={"file": "hybrid_deit_large_patch16.pth"})
@@ -512,7 +533,7 @@ default_cfgs = generate_default_cfgs(dict.fromkeys((*_OCTIC, *_WIDEST, *_TAGGED)
 
 
 def _tag(pretrained_cfg: Any) -> str | None:
-    """Return the tag of a pretrained config: timm gives it as a tag, a dictionary or an object."""
+    """Return the tag of a pretrained config, which timm gives as a tag, a mapping or an object."""
     match pretrained_cfg:
         case None | str():
             return pretrained_cfg

@@ -70,7 +70,7 @@ class PositionAttention(nn.Module):
 
 @register_notrace_module  # in a traced graph it is not known whether positions permute
 class PositionBlock(nn.Module):
-    """A pre-norm layer: attention and MLP, each beside a residual connection."""
+    """A pre-norm layer: attention and MLP, each with a residual connection."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PositionBlock(nn.Module):
 
 @torch.fx.wrap
 def _embedded(x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | None) -> Tensor:
-    """Embed tokens ``(B, T, D)`` before the first layer."""
+    """Apply the position embedding to tokens ``(B, T, D)`` before the first layer."""
     return pos_embed.add(x, permutation)
 
 
@@ -113,7 +113,7 @@ def _embedded(x: Tensor, pos_embed: PositionEmbedding, permutation: Tensor | Non
 def _check(
     images: Tensor, permutation: Tensor | None, img_size: tuple[int, int], positions: int
 ) -> None:
-    """Refuse images, or a permutation, of another shape than the model's."""
+    """Raise a VitrailError if the shape of `images` or `permutation` does not suit the model."""
     if (size := tuple(images.shape[2:])) != img_size:
         taken, given = (f"{height} x {width}" for height, width in (img_size, size))
         raise VitrailError(f"the model takes images of {taken} pixels, not {given}; set img_size")
@@ -128,12 +128,12 @@ def _check(
 class PositionViT(Intermediates):
     """ViT on patches (position, Eq. 1-2) whose positions can be permuted (position, Sec. 3).
 
-    Each image has a permutation of its own.
+    Each image has its own permutation.
 
     Attributes:
-        positions: N, how many positions a permutation permutes: those of the patches, and the CLS
-            token's if the embedding has one for it.
-        pos_embed: the embedding.
+        positions: N, the number of positions that a permutation permutes: those of the patches,
+            and that of the CLS token if the embedding has a position for it.
+        pos_embed: the position embedding.
     """
 
     def __init__(
@@ -154,26 +154,27 @@ class PositionViT(Intermediates):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
     ) -> None:
-        """Build it with random weights. Arguments that timm's ViT has too mean the same here.
+        """Build a model with random weights; arguments that timm's ViT also has mean the same.
 
         Args:
             embedding: a name of `EMBEDDINGS`.
             class_token: whether there is a CLS token.
-            img_size: height and width of the images, or their one side.
-            patch_size: side of a patch.
-            in_chans: channels of an image.
-            num_classes: size of the head; 0 for none.
-            global_pool: what is classified: "token" (CLS), the default if there is one; "avg", the
-                mean of the patches; or "", every token.
-            embed_dim: D.
+            img_size: (height, width) of the images in pixels, or the side of square images.
+            patch_size: side of a patch in pixels.
+            in_chans: number of channels of an image.
+            num_classes: number of outputs of the head; 0 for no head.
+            global_pool: what is classified: "token" (CLS), the default if there is a CLS token;
+                "avg", the mean of the patches, the default otherwise; or "", every token.
+            embed_dim: D, the number of channels of a token.
             depth: number of layers.
-            num_heads: of every layer.
-            mlp_ratio: hidden channels of an MLP over D.
-            drop_rate: dropout after the embedding, of the attention, of its output and twice in the
-                MLP.
-            drop_path_rate: stochastic depth of the last layer, rising from 0 as timm's.
-            device: of the parameters; on "meta" they have no values.
-            dtype: of the parameters.
+            num_heads: number of attention heads of every layer.
+            mlp_ratio: number of hidden channels of an MLP, divided by D.
+            drop_rate: probability of dropout after the embedding, on the attention weights, on the
+                attention's output and twice in the MLP.
+            drop_path_rate: probability of stochastic depth in the last layer. It rises linearly
+                from 0 in the first layer, as in timm.
+            device: device of the parameters; on "meta" they have no values.
+            dtype: dtype of the parameters.
 
         Raises:
             VitrailError: an argument is impossible.
@@ -217,7 +218,7 @@ class PositionViT(Intermediates):
         self.reset_classifier(num_classes, global_pool)
 
     def _sizes(self, img_size: int | tuple[int, int]) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Return height and width of images, and of their grid of patches."""
+        """Return (height, width) of images in pixels, and (rows, columns) of their patches."""
         height, width = to_2tuple(img_size)
         if height % self.patch_size or width % self.patch_size:
             raise VitrailError(
@@ -227,13 +228,13 @@ class PositionViT(Intermediates):
         return (height, width), (height // self.patch_size, width // self.patch_size)
 
     def no_weight_decay(self) -> set[str]:
-        """Return the parameters that are not decayed, by patterns: positions and CLS token."""
+        """Return patterns of names of parameters without weight decay: positions and CLS token."""
         return {"pos_embed.*", "cls_token"}
 
     def group_matcher(self, coarse: bool = False) -> dict[str, Any]:
         """Say which layer each parameter belongs to, as timm's ViT does: stem, blocks, then head.
 
-        The position embedding is part of the stem, also one that acts in every layer.
+        The position embedding belongs to the stem, even if it acts in every layer.
         """
         return {
             "stem": "^(?:cls_token|pos_embed|patch_embed)",
@@ -266,10 +267,10 @@ class PositionViT(Intermediates):
         self.head = head.to(self.patch_embed.weight)
 
     def set_input_size(self, img_size: int | tuple[int, int]) -> None:
-        """Change the size of images; positions are resampled as timm does.
+        """Change the size of the images in pixels, and resample the positions as timm does.
 
         Raises:
-            VitrailError: it is no whole number of patches, or does not suit the embedding.
+            VitrailError: `img_size` is no whole number of patches, or does not suit the embedding.
         """
         size, grid = self._sizes(img_size)
         if grid != self.grid_size:
@@ -282,7 +283,7 @@ class PositionViT(Intermediates):
         update_model_input_size(self, size)
 
     def forward_features(self, images: Tensor, permutation: Tensor | None = None) -> Tensor:
-        """Return the normalised tokens ``(B, T, D)``, the CLS token first; as `forward`."""
+        """Return the normalised tokens ``(B, T, D)``, the CLS token first; see `forward`."""
         for x in self._outputs(images, permutation):
             last = x
         return self._tokens(last, norm=True)
@@ -305,7 +306,7 @@ class PositionViT(Intermediates):
             yield x
 
     def forward_head(self, x: Tensor, pre_logits: bool = False) -> Tensor:
-        """Return the logits of tokens ``(B, T, D)``, or what the last layer takes."""
+        """Return the logits of tokens ``(B, T, D)``, or with `pre_logits` the head's input."""
         x = global_pool_nlc(x, self.global_pool, self.num_prefix_tokens)
         return x if pre_logits else self.head(x)
 
@@ -316,13 +317,13 @@ class PositionViT(Intermediates):
         ``permutation[b, n]``, in all layers; None is the identity.
 
         Raises:
-            VitrailError: images or permutation have another shape.
+            VitrailError: the shape of `images` or `permutation` does not suit the model.
         """
         return self.forward_head(self.forward_features(images, permutation))
 
 
 def checkpoint_filter_fn(state_dict: dict[str, Tensor], model: PositionViT) -> dict[str, Tensor]:
-    """Fit weights of images of another size to a model: positions are resampled as timm does."""
+    """Adapt weights for another image size to a model: resample the positions as timm does."""
     prefix, ours = "pos_embed.", model.pos_embed.state_dict()
     weights = {n.removeprefix(prefix): w for n, w in state_dict.items() if n.startswith(prefix)}
     if set(weights) != set(ours) or all(weights[name].shape == ours[name].shape for name in ours):

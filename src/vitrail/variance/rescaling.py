@@ -1,26 +1,26 @@
 """The paper's method: for a larger test image, add UP(P) / sqrt(k) instead of UP(P).
 
-Source: variance, Sec. "Variance Shift Due to Upsampling". On a table of white noise and on a smooth
-one: examples/variance.py. One other file completes the method: `vitrail.variance.upsampling`, which
-computes the variance ratio k.
+Source: variance, Sec. "Variance Shift Due to Upsampling". examples/variance.py applies the method
+to a table of white noise and to a smooth table. One other file completes the method:
+`vitrail.variance.upsampling`, which computes the variance ratio k.
 
 Training and test images are both interpolated, so both have the variance k Var[I] (Eq. 1, Eq. 3).
 A Vision Transformer's table of position embeddings P fits the size of training (Eq. 2). For a
-larger image it is interpolated, UP(P), which would leave k Var[P] if P were white noise (Eq. 4; k
-by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is k Var[I] / Var[P]
-in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k) restores the ratio of
-training (`rescaled_table`).
+larger image the table is interpolated. The result UP(P) has the variance k Var[P] if P is white
+noise (Eq. 4; k by Theorem 1: `vitrail.variance.upsampling`). So the ratio of the two variances is
+k Var[I] / Var[P] in training (Eq. 5), but Var[I] / Var[P] in the test (Eq. 6). UP(P) / sqrt(k)
+restores the ratio of training (`rescaled_table`).
 
 These are variances of images I, as the paper writes them, because the patch embedding X is a linear
 projection of I. `replication.papers.variance.measures.embedding_variance` measures Var[X] and
 Var[P], and `replication.papers.variance.figures` draws their ratio, divided by that of training.
 
-The calibration ``constant`` is the paper's: the k of its Table 2 for every size of the image. It is
+The calibration ``constant`` is the paper's: the k of its Table 2 for every image size. It is named
 ``iid`` in the tables of `replication.papers.variance.measures`, and ``UP(P) / sqrt(k)`` in
 `vitrail.variance.resolution_accuracy`. The other calibrations are ours. ``exact`` computes k for
-this change of size, antialiased or not. Both are the k of white noise; learned tables are smooth
-and lose much less variance, so ``empirical`` multiplies by sqrt(Var[P] / Var[UP(P)]) of this very
-table.
+this change of size, antialiased or not. Both calibrations use the k of white noise. Learned tables
+are smooth and lose much less variance; therefore ``empirical`` multiplies by
+sqrt(Var[P] / Var[UP(P)]) of the given table.
 
 The defaults of the functions are timm's: UP(P) with antialiasing, and no calibration. The paper's
 method needs two options:
@@ -51,9 +51,9 @@ from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, var
 Calibration = Literal["none", "constant", "exact", "empirical"]
 Size = tuple[int, int]
 
-# Old and new size at which our k are the values that Table 2 prints, all of them to the last digit,
-# without antialiasing. The paper does not say at which sizes it measured them. It takes these k for
-# every size, but k depends on the size.
+# Old and new size at which our k, without antialiasing, equal all values of Table 2 to the last
+# printed digit. The paper does not say at which sizes it measured them. It uses these k for every
+# size, but k depends on the size.
 PRINTED_AT = (224, 448)
 
 
@@ -66,11 +66,11 @@ def constant_scale(
 ) -> float:
     """Return the paper's 1 / sqrt(k): k of 2D if both axes grow, of 1D if one does, 1 if none.
 
-    It is for interpolation without antialiasing.
+    The k are those of interpolation without antialiasing.
 
     Source: variance, Sec. "Variance Shift Due to Upsampling". `old_size` are the table's rows and
-    columns, `new_size` those after interpolation. With `also_at_train_size` it is the 2D constant
-    even where no axis grows, as in Table 3 at 224 pixels.
+    columns, `new_size` those after interpolation. With `also_at_train_size` the 2D constant is
+    returned even if no axis grows, as in Table 3 at 224 pixels.
     """
     growing = sum(new > old for old, new in zip(old_size, new_size, strict=True))
     if also_at_train_size and not growing:
@@ -81,7 +81,7 @@ def constant_scale(
 def empirical_scale(grid: Tensor, resized: Tensor) -> Tensor:
     """Return sqrt(Var[P] / Var[UP(P)]) of two ``(1, positions, C)`` grids, a scalar.
 
-    1 if the variance of the table is only rounding error.
+    Return 1 if the variance of `grid` is only rounding error.
     """
     before, after = grid.var(correction=0), resized.var(correction=0)
     rounding = torch.finfo(grid.dtype).eps * grid.square().mean()
@@ -101,16 +101,17 @@ def rescaled_table(
 ) -> Tensor:
     """Interpolate a table of position embeddings and calibrate its variance: UP(P) / sqrt(k).
 
-    By default it is timm's UP(P), antialiased and without calibration; the paper's method is
-    ``antialias=False, calibration="constant"``.
+    By default the result is timm's UP(P), antialiased and without calibration. The paper's method
+    is ``antialias=False, calibration="constant"``.
 
     Args:
-        pos_embed: ``(1, prefix + old rows * old columns, C)``; what comes before the grid are rows
-            of prefix tokens.
-        old_size: rows and columns of its grid.
-        new_size: rows and columns wanted.
+        pos_embed: ``(1, prefix + old rows * old columns, C)``; the rows of prefix tokens come
+            before the grid.
+        old_size: (rows, columns) of the grid in `pos_embed`.
+        new_size: (rows, columns) of the grid that is returned.
         interpolation: "nearest", "bilinear" or "bicubic".
-        antialias: as in timm, whose default is True; the paper's constants are those without.
+        antialias: whether to antialias, by default True as in timm; the paper's constants are those
+            of interpolation without antialiasing.
         calibration: ``none`` is the common practice UP(P); ``constant`` the paper's
             UP(P) / sqrt(k), whose k is that of 224 -> 448 without antialiasing; ``exact`` the same
             with the k of this change of size; ``empirical`` gives UP(P) the variance of P.
@@ -118,13 +119,13 @@ def rescaled_table(
         scale: a factor to multiply UP(P) by, instead of a calibration.
 
     Returns:
-        ``(1, prefix + new rows * new columns, C)``, of the table's own precision.
+        ``(1, prefix + new rows * new columns, C)``, in the dtype of `pos_embed`.
 
     Raises:
         VitrailError: there is no such calibration or interpolation.
     """
     prefix = pos_embed.shape[1] - old_size[0] * old_size[1]
-    # In float32 at least: low precision neither interpolates nor sums well.
+    # In float32 at least: interpolation and sums are inaccurate in lower precision.
     grid = pos_embed[:, prefix:].to(torch.promote_types(pos_embed.dtype, torch.float32))
     resized = grid
     if old_size != new_size:
@@ -163,20 +164,22 @@ def rescale_pos_embed(
     Source: variance, Sec. "Rescaling Positional Embedding"; the paper's method is
     ``antialias=False, calibration="constant"``. By default the result equals timm's own resampling.
 
-    `model` itself is not changed. The result shares its weights, all but the table, so it costs
-    hardly any memory; further calls start from the original table and do not add up.
+    `model` itself is not changed. The result shares all its weights except the table, so it needs
+    hardly any additional memory. Every call starts from the table of `model`, so several calls do
+    not add up.
 
     Rows of prefix tokens (class, distillation, registers) stay as they are. timm's
-    `resample_abs_pos_embed` takes a table alone and is told their number, `num_prefix_tokens`; here
-    they are the rows that the model's own grid of patches leaves over.
+    `resample_abs_pos_embed` takes the number of these rows as an argument, `num_prefix_tokens`;
+    here they are the rows of the table that are not in the model's grid of patches.
 
     Args:
-        model: a Vision Transformer of timm, of a fixed or a dynamic image size, or NaFlex with a
-            learned table; or an octic or flip model: interpolation commutes with its group, so the
-            rescaled table is symmetric again and is kept as free weights.
-        img_size: pixels of the test image, (height, width) or both at once.
+        model: a Vision Transformer of timm with a fixed or a dynamic image size, a NaFlex with a
+            learned table, or an octic or flip model. (Interpolation commutes with the group of the
+            latter, so the rescaled table has the same symmetry and is stored as free weights.)
+        img_size: (height, width) of the test image in pixels, or the side of a square image.
         interpolation: "nearest", "bilinear" or "bicubic".
-        antialias: as in timm, whose default is True; the paper's constants are those without.
+        antialias: whether to antialias, by default True as in timm; the paper's constants are those
+            of interpolation without antialiasing.
         calibration: "none" is UP(P), the common practice; "constant" is the paper's UP(P) /
             sqrt(k), whose k is that of 224 -> 448 values without antialiasing; "exact" computes k
             for this change of size; "empirical" gives UP(P) the variance of P. The last two are
@@ -186,8 +189,8 @@ def rescale_pos_embed(
 
     Raises:
         VitrailError: there is no such calibration or interpolation, the model adds no table of
-            absolute position embeddings to its patches, or `img_size` is not a multiple of its
-            patch size, or not of those that the model takes.
+            absolute position embeddings to its patches, `img_size` is not a multiple of its patch
+            size, or the model does not take this size.
     """
     size: Size = to_2tuple(img_size)
     pos_embed, old_size = _absolute_table(model)
@@ -204,14 +207,14 @@ def rescale_pos_embed(
     _check_divisible(size, _patches(model).patch_size)
     resized = sharing_weights(model)
     new: Size
-    if isinstance(model, NaFlexVit):  # of any image size
+    if isinstance(model, NaFlexVit):  # it takes images of any size
         new = _patches(model).dynamic_feat_size(size)
         planes = calibrated(new).unflatten(1, new)
         resized.embeds.pos_embed = nn.Parameter(planes, requires_grad=pos_embed.requires_grad)
         resized.embeds.pos_embed_grid_size = new
         return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
-    new = _patches(resized).grid_size  # where a stem makes the patches, it decides how many
+    new = _patches(resized).grid_size  # a convolutional stem decides the number of patches
     table = calibrated(new)
     if isinstance(resized.pos_embed, nn.Module):
         cast(Any, resized.pos_embed).set_table(table)
@@ -232,8 +235,8 @@ def adds_table(model: nn.Module) -> bool:
 def at_image_size(model: nn.Module, img_size: int | Size) -> nn.Module:
     """Return `model` for another image size by its own `set_input_size`, sharing its weights.
 
-    Used for models whose positions are rotations or biases only: these are computed for the new
-    grid, and there is no table to interpolate.
+    It is for models whose positions are rotations or biases only: the model computes these for the
+    new grid, and there is no table to interpolate.
 
     Raises:
         VitrailError: the model has no `set_input_size`, or `img_size` is not a multiple of its
@@ -252,7 +255,7 @@ def at_image_size(model: nn.Module, img_size: int | Size) -> nn.Module:
 
 
 def sharing_weights(model: nn.Module) -> Any:
-    """Copy a model, except its parameters, which both then share."""
+    """Return a copy of a model that shares its parameters."""
     return copy.deepcopy(model, {id(parameter): parameter for parameter in model.parameters()})
 
 
@@ -269,14 +272,14 @@ def _patches(model: Any) -> Any:
 
 
 def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
-    """Return the table and the rows and columns of its grid, or refuse the model."""
+    """Return the table and the rows and columns of its grid; VitrailError if there is no table."""
     patches = _patches(model)
     grid = getattr(patches, "grid_size", None)
     table = cast(Any, getattr(model, "pos_embed", None))
     if isinstance(model, NaFlexVit):
         grid, planes = patches.pos_embed_grid_size, patches.pos_embed
         table = None if planes is None else planes.flatten(1, 2)
-    elif hasattr(table, "set_table"):  # made of free weights
+    elif hasattr(table, "set_table"):  # an octic or flip model computes the table from free weights
         table = table.table()
     if not isinstance(table, Tensor):
         lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"

@@ -1,4 +1,4 @@
-"""Classifiers on images of another size (variance, Sec. "Rescaling Positional Embedding")."""
+"""Classifiers at another image size (variance, Sec. "Rescaling Positional Embedding")."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from vitrail.measures.outputs import Batches, logits_of, out_of_memory
 from vitrail.variance.rescaling import patch_positions, rescale_pos_embed, sharing_weights
 
 CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "constant", "UP(P) / sqrt(k), exact k": "exact"}
-"""Calibrations of a larger table of positions (`vitrail.variance.rescaling`), by what they do."""
+"""Calibrations of `vitrail.variance.rescaling`, by the formula or text that tables show."""
 NO_TABLE = "no table of positions"
 
 
@@ -26,21 +26,21 @@ def right_at_size(
     own_size: int,
     calibrations: Sequence[str] = tuple(CALIBRATIONS),
 ) -> dict[str, Tensor]:
-    """Say which images of `pixels` a side a model classifies correctly, (N,) bool.
+    """Return, for each calibration, which images a model classifies correctly, ``(N,)`` bool.
 
-    Source: variance, Sec. "Rescaling Positional Embedding". A model that adds a table of positions
-    has an entry for each of the `calibrations` of `CALIBRATIONS`; any other is shown the larger
-    images as it is, under the name `NO_TABLE`.
+    Source: variance, Sec. "Rescaling Positional Embedding". For a model that adds a table of
+    positions, the keys are `calibrations`. Any other model classifies the images without a
+    calibration; its one key is `NO_TABLE`.
 
     Args:
         model: a classifier in evaluation mode, of images of `own_size` pixels a side.
         batches: images ``(B, 3, pixels, pixels)`` with labels ``(B,)``.
-        pixels: side of these images.
-        own_size: side of the images that the model is made for.
+        pixels: side of these images in pixels.
+        own_size: side of the images that the model is made for, in pixels.
         calibrations: keys of `CALIBRATIONS`.
 
     Raises:
-        VitrailError: the model takes no images of that size, or as `logits_of`.
+        VitrailError: the model takes no images of this size, or `logits_of` refuses its logits.
     """
     models = _at_size(model, pixels, own_size, calibrations)
     right: dict[str, list[Tensor]] = {name: [] for name in models}
@@ -56,7 +56,11 @@ def right_at_size(
 def _at_size(
     model: nn.Module, pixels: int, own_size: int, calibrations: Sequence[str]
 ) -> dict[str, nn.Module]:
-    """The model for images of another size: by each calibration of its table, if it has one."""
+    """Return the model for images of `pixels` a side, by each calibration of its table.
+
+    A model without a table has the one key `NO_TABLE`. At the model's own size the values are the
+    model itself.
+    """
     rescaled = partial(rescale_pos_embed, model, pixels, antialias=False)
     ways = {name: partial(rescaled, calibration=CALIBRATIONS[name]) for name in calibrations}
     try:

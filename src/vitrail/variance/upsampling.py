@@ -26,7 +26,7 @@ def upsample(
 ) -> Tensor:
     """Interpolate ``(B, C, h, w)`` to ``(B, C, *size)`` as Vision Transformers do.
 
-    Nearest neighbour copies and so knows no antialiasing; the flag is without effect there.
+    The mode "nearest" copies values, so `antialias` has no effect there.
 
     Raises:
         VitrailError: there is no such mode.
@@ -40,8 +40,9 @@ def upsample(
 def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = False) -> Tensor:
     """Return the matrix A of UP(v) = A v along one axis.
 
-    It is float64, ``(new, old)``; each row sums to 1. torch interpolates the identity, so A matches
-    torch's own kernel. (Its bicubic kernel has a = -0.75 without and a = -0.5 with antialiasing.)
+    A is float64, ``(new, old)``; each row sums to 1. It is torch's interpolation of the identity
+    matrix, so it has the weights of torch's kernel. (The parameter a of torch's bicubic kernel is
+    -0.75 without antialiasing and -0.5 with it.)
     """
     # The basis vectors lie along the second spatial axis, which keeps its size: with a second
     # axis of length 1, torch 2.13 gives wrong weights under antialiasing.
@@ -49,7 +50,7 @@ def weight_matrix(old: int, new: int, mode: Mode = "bicubic", antialias: bool = 
     return upsample(identity, (new, old), mode, antialias)[0, 0]
 
 
-@functools.cache  # a segmenter asks for the same one with every image
+@functools.cache  # a segmenter needs the same ratio for every image
 def axis_variance_ratio(
     old: int, new: int, mode: Mode = "bicubic", antialias: bool = False
 ) -> float:
@@ -74,7 +75,7 @@ def sampled_variance_ratio(
     maps: int,
     generator: torch.Generator,
 ) -> float:
-    """Estimate k by sampling: upsample `maps` planes of white noise and compare variances."""
+    """Estimate k by sampling: the ratio of variances of `maps` upsampled planes of white noise."""
     before, after = 0.0, 0.0
     for _ in range(maps):
         noise = torch.randn(1, 1, *old, generator=generator)
