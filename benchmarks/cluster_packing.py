@@ -1,14 +1,15 @@
-"""What a limit of the queue costs: a SLURM job for each step, against steps within allocations.
+"""What a limit of the queue costs: a SLURM job for each step, or steps within allocations.
 
-Full scale has 1,126 trainings, evaluations and benchmarks. Here each takes ten minutes of one of a
-node's eight places, 2 % of the nodes are sick (each command fails there after two seconds), and a
-user may have five jobs in the queue.
+Full scale has 1,126 trainings, evaluations and benchmarks. In this simulation each of them takes
+ten minutes of one of the eight places of a node, 2 % of the nodes are faulty (each command fails
+there after two seconds), and a user may have five jobs in the queue.
 
 - A job for each step: this project's executor on the simulated SLURM (tests/cluster), by its clock.
-- Steps within allocations: list scheduling, by which Snakemake starts a step as soon as there is
-  room, one a second. One more node is sick: a step that meets it fails, and it is left out.
+- Steps within allocations: list scheduling, as by Snakemake, which starts a step as soon as there
+  is a free place, one step per second. One more node is faulty: the first step on it fails, and the
+  node is then excluded.
 
-Neither counts how long SLURM lets a job, or an allocation, wait for free nodes.
+The time that SLURM lets a job, or an allocation, wait for free nodes is not counted.
 
     PYTHONPATH=. python benchmarks/cluster_packing.py
 """
@@ -29,7 +30,7 @@ STEPS, SECONDS, PLACES, START = 1126, 600, 8, 1.0
 
 
 def by_jobs(nodes: int, limit: float) -> tuple[int, int, float]:
-    """Return how many targets are made, submissions, and hours, of a job for each step."""
+    """Return the numbers of targets made, of submissions and of hours, with a job for each step."""
     with tempfile.TemporaryDirectory() as folder:
         targets = [Target(f"t{number}", Path(folder), seconds=SECONDS) for number in range(STEPS)]
         sick = max(1, round(0.02 * nodes))
@@ -43,7 +44,7 @@ def by_jobs(nodes: int, limit: float) -> tuple[int, int, float]:
 
 
 def by_steps(nodes: int, hours: float) -> tuple[int, int, float]:
-    """Return the same of allocations of so many nodes for so many hours; the first node is sick."""
+    """Return the same numbers for allocations of `nodes` nodes for `hours`; the first is faulty."""
     waiting, made, submissions, now = STEPS, 0, 0, 0.0
     while waiting:
         submissions += 1
@@ -57,7 +58,7 @@ def by_steps(nodes: int, hours: float) -> tuple[int, int, float]:
                 continue
             started = max(free, started + START)
             if started + SECONDS > end:
-                last = end  # these steps, if trainings, would go on from their checkpoints
+                last = end  # a training would go on from its checkpoint later
                 break
             if node == 0:
                 excluded = True

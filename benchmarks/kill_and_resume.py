@@ -1,16 +1,16 @@
 """Kill a training at random moments, resume it each time, compare the results bit for bit.
 
-A small Vision Transformer learns the digits on the CPU, with everything that has state or draws
-at random: Mixup, CutMix, erasing, stochastic depth, a moving average; or a small I8 by DINOv2, with
-crops, masks, a centre, a teacher and the teachers that are kept. First it is left alone, in a
-process of its own; then it is killed (SIGKILL) as often as asked, after a random number of further
-steps and a random part of one, and started again. It saves a checkpoint at every step, so many
-kills hit a checkpoint half written.
+The training runs on the CPU, on the digits, with everything that has state or is random. It is that
+of a small Vision Transformer, with Mixup, CutMix, erasing, stochastic depth and a moving average,
+or that of a small I8 by DINOv2, with crops, masks, a centre, a teacher and saved teachers. First it
+runs without interruption, in its own process. Then it runs again, and is killed (SIGKILL) and
+resumed ``--kills`` times, each time after a random number of further steps and a random part of a
+step. It saves a checkpoint after every step, so many kills interrupt the writing of a checkpoint.
 
     python benchmarks/kill_and_resume.py --kills 10
     python benchmarks/kill_and_resume.py --kills 10 --task self_supervision
 
-Exit status 1 if the weights differ, or if a kill came too late to count.
+The exit status is 1 if the weights or losses differ, or if a kill came after the training's end.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ SELF_SUPERVISION = {
 }
 KINDS = {"classification": CLASSIFICATION, "self_supervision": SELF_SUPERVISION}
 DATASETS = Path(__file__).parents[1] / "configs" / "datasets.yaml"
-TRAIN = "--train"  # this script, called by itself, to train
+TRAIN = "--train"  # the option by which this script calls itself to train
 
 
 def train(task: str, folder: Path) -> None:
@@ -112,13 +112,13 @@ def start(task: str, folder: Path) -> subprocess.Popen[bytes]:
 
 
 def newest_step(folder: Path) -> int:
-    """Step of the newest checkpoint, 0 before the first."""
+    """Return the step of the newest checkpoint, 0 before the first."""
     names = sorted(path.stem for path in (folder / "checkpoints").glob("step-*.pt"))
     return int(names[-1].removeprefix("step-")) if names else 0
 
 
 def results(folder: Path) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
-    """The bytes of all weights, those of kept teachers among them, and the losses in the log."""
+    """Return the bytes of all files of weights, saved teachers included, and the log's losses."""
     entries = [
         json.loads(line) for line in (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
     ]
@@ -128,7 +128,7 @@ def results(folder: Path) -> tuple[dict[str, bytes], list[tuple[int, float]]]:
 
 
 def kill_after(process: subprocess.Popen[bytes], folder: Path, target: int, delay: float) -> bool:
-    """Kill the training `delay` seconds after its checkpoint `target`; was it still running?"""
+    """Kill the training `delay` s after its checkpoint `target`; return whether it still ran."""
     while process.poll() is None and newest_step(folder) < target:
         time.sleep(0.002)
     time.sleep(delay)
@@ -153,7 +153,7 @@ def main() -> None:
         begin = time.monotonic()
         start(args.task, straight).wait()
         steps = results(straight)[1][-1][0]
-        step_seconds = (time.monotonic() - begin) / steps  # start-up included: a generous step
+        step_seconds = (time.monotonic() - begin) / steps  # with start-up, so longer than a step
         print(f"uninterrupted: {steps} steps, {step_seconds:.3f} s each with start-up", flush=True)
 
         hits = 0

@@ -1,31 +1,34 @@
-"""What octic layers save on a CPU: ours beside the dense model, the published layout and a bound.
+"""Time octic layers on a CPU: ours, the dense model, the published layout, and a lower bound.
 
-All take turns, one pass each in a round, so that a machine that slows down slows all of them, and
-are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or ViT-H, in
-one precision and mode: "eager", or "compiled" by `torch.compile`, a model block by block (all of
-its blocks share one compilation; that of a whole model takes many minutes). Eager, a block of ours
-is the plain one of `vitrail.octic.layers`; compiled, it is laid out by `vitrail.octic.fast_block`.
+All of them take turns, one pass each in a round, so that a machine that slows down slows all of
+them. They are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or
+ViT-H, in one precision and one mode: "eager", or "compiled" by `torch.compile`. A model is compiled
+block by block, and all of its blocks share one compilation (to compile a whole model takes many
+minutes). In the mode "eager" our block runs the code of `vitrail.octic.layers`, in the mode
+"compiled" that of `vitrail.octic.fast_block`.
 
 - ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The published layout is that of
-  `octic_published`, with the weights of ours.
-- ``bound_ms``: the least time, the sum of three terms times the depth. All are measured in the same
-  rounds on tensors of the dense block's sizes. ``bound_linear_ms``: its linear layers, 5.33 times
-  faster. ``bound_attention_ms``: its attention as it is. ``bound_elementwise_ms``: all other work
-  at the speed of a copy, of the least traffic (`TRAFFIC`, 17 tensors of tokens read or written). A
-  model's patch embedding and head are left out.
-- ``over_dense``, ``over_published``: how many times faster ours is, the median over rounds.
-  ``share_of_bound``: the bound over the time of ours. Each with the middle half of all rounds, the
-  last two with targets.
-- ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: the time of ours, shared out as
-  torch's profiler says, to compare with the terms of the bound.
+  `octic_published`, with the weights of our model.
+- ``bound_ms``: the lower bound, which is the depth times the sum of three terms. They are measured
+  in the same rounds, on tensors of the dense block's sizes. ``bound_linear_ms``: the time of the
+  dense linear layers divided by 5.33. ``bound_attention_ms``: the time of the dense attention.
+  ``bound_elementwise_ms``: the time of copies with the least memory traffic of all other work
+  (`TRAFFIC`: 17 tensors of tokens are read or written). A model's patch embedding and head are left
+  out.
+- ``over_dense``, ``over_published``: how many times faster our code is, the median over the rounds.
+  ``share_of_bound``: the bound divided by our time. Each has the quartiles over the rounds; the
+  last two have targets.
+- ``ours_linear_ms``, ``ours_attention_ms``, ``ours_other_ms``: our time, divided in the proportions
+  that torch's profiler measures, to compare with the terms of the bound.
 
-What stands between ours and the bound is in ``ours_other_ms``: heads are gathered from the planes
-and put back (a head's channels lie side by side for the attention, but plane by plane for the
-linear layers), and the GELU is transformed there and back. The published layout has the same
-products of matrices and the same attention, so that it, too, is near the bound when it is compiled;
-``published_ms / bound_ms`` is the most that any layout can gain on it.
+The difference between our time and the bound is in ``ours_other_ms``: the heads are gathered from
+the planes and put back (a head's channels lie side by side for the attention, but plane by plane
+for the linear layers), and the GELU needs two Fourier transforms. The published layout has the same
+products of matrices and the same attention. So its time, too, is near the bound when it is
+compiled; ``published_ms / bound_ms`` is the largest speed-up that any layout can have over it.
 
-A model has one image. It refuses a busy machine and takes about eight minutes on an idle one:
+Models are timed with one image. The script refuses to run if other processes are busy. It takes
+about eight minutes:
 
     python benchmarks/octic_cpu.py --output benchmarks/octic_cpu.csv
 """
@@ -60,17 +63,17 @@ PRECISIONS = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 MODES = ("eager", "compiled")
 LINEAR_SAVING = 64 / 12  # octic, Sec. 3.4
 TARGETS = {"over_published": 1.15, "share_of_bound": 0.85}
-IDLE = 0.1  # cores that other processes may keep busy
+IDLE = 0.1  # number of cores that other processes may keep busy
 
-# What a block must read and write beside its linear layers and attention, in tensors (B, N, C) that
-# are copied, one read and one write: the first norm; the first residual and the second norm, which
-# read two and write two; the GELU, of four times the channels; the second residual, which reads two
-# and writes one.
+# The least memory traffic of a block besides its linear layers and attention. The unit is the copy
+# of a tensor (B, N, C): one read and one write. The terms: the first norm; the first residual and
+# the second norm, which read two tensors and write two; the GELU, of four times the channels; the
+# second residual, which reads two tensors and writes one.
 TRAFFIC = (1, 2, 4, 1.5)
 
 
 class Size(NamedTuple):
-    """A dense model, its octic counterpart, and what both share."""
+    """A dense model, its octic counterpart, and the sizes of both."""
 
     dense: str
     octic: str
@@ -89,26 +92,26 @@ Calls = dict[str, Callable[[], object]]
 
 
 class DenseLinears(nn.Module):
-    """The linear layers of a block, each on a tensor of its own."""
+    """The linear layers of a block, each applied to its own tensor."""
 
     def __init__(self, block: Block) -> None:
         super().__init__()
         self.layers = nn.ModuleList([block.attn.qkv, block.attn.proj, block.mlp.fc1, block.mlp.fc2])
 
     def forward(self, *inputs: Tensor) -> list[Tensor]:
-        """Apply each to its input."""
+        """Apply each layer to its input."""
         return [layer(x) for layer, x in zip(self.layers, inputs, strict=True)]
 
 
 def bound_calls(size: Size, batch_size: int, dtype: torch.dtype, compiled: bool) -> Calls:
-    """The three terms of the bound, of one block."""
+    """Return calls whose times are the three terms of the bound, for one block."""
     shape = (batch_size, size.tokens, size.dim)
     block = Block(size.dim, size.heads, qkv_bias=True).eval().to(dtype)
     linears = DenseLinears(block)
     inputs = [torch.randn(shape).to(dtype) for _ in range(3)]
     inputs.append(torch.randn(*shape[:2], 4 * size.dim).to(dtype))
     qkv = torch.randn(*shape[:2], 3, size.heads, size.dim // size.heads).to(dtype)
-    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # as timm's, without a copy
+    q, k, v = qkv.permute(2, 0, 3, 1, 4).unbind()  # views, as in timm's attention
     pairs = [torch.randn(2, int(part * torch.Size(shape).numel())).to(dtype) for part in TRAFFIC]
 
     def copy() -> None:
@@ -148,8 +151,8 @@ def layouts(
 
 
 def compare(what: str, precision: str, batch_size: int, rounds: int) -> Iterator[dict[str, Any]]:
-    """Time all in each mode."""
-    torch.compiler.reset()  # lets go of the models before
+    """Time all layouts and the bound in each mode; yield a row for each mode."""
+    torch.compiler.reset()  # frees the models of earlier calls
     dtype = PRECISIONS[precision]
     size, ways = layouts(what, batch_size, dtype)
     for mode in MODES:
@@ -171,7 +174,7 @@ def compare(what: str, precision: str, batch_size: int, rounds: int) -> Iterator
 
 
 def summary(seconds: pd.DataFrame, depth: int, spent: dict[str, float]) -> dict[str, Any]:
-    """Compare the times within each round; `spent` are the shares of the time of ours."""
+    """Compare the times within each round; `spent` has the shares of our time by kind of work."""
     terms = seconds[["linear", "attention", "elementwise"]].copy()
     terms["linear"] /= LINEAR_SAVING
     terms *= depth
@@ -204,7 +207,7 @@ def milliseconds(seconds: pd.Series) -> float:
     return round(1000 * float(seconds.median()), 1)
 
 
-# Of torch's profiler: products of matrices, those of `torch.compile` too, and attention.
+# Patterns of names in torch's profiler: products of matrices, also compiled ones, and attention.
 _KINDS = {"linear": re.compile(r"mm\b|_mm|linear"), "attention": re.compile("attention")}
 
 
@@ -241,7 +244,7 @@ def main() -> None:
     for (what, size), precision in itertools.product(sizes.items(), PRECISIONS):
         for row in compare(what, precision, *size):
             rows.append({**row, **where})
-            if args.output:  # what is measured is kept, whatever comes later
+            if args.output:  # written after each row, so that a later error loses nothing
                 pd.DataFrame(rows).to_csv(args.output, index=False)
     print(pd.DataFrame(rows).T.to_string())
 

@@ -1,10 +1,11 @@
-"""Octic blocks in the published layout, to compare the speed of ours with.
+"""Octic blocks in the published layout, whose speed is compared with that of our blocks.
 
-Written from the paper's description (octic, Sec. 3.1, 3.3, App. A.1): features are one tensor for
-each irrep, A1, A2, B1 and B2 ``(B, N, c)`` and E ``(B, N, 2, 2c)``, whose two rows hold [copy 1 |
-copy 2]; a linear layer is one `nn.Linear` for each irrep, and all else is pure PyTorch, with the
-Fourier transforms as additions. The numbers are those of `vitrail.octic.layers`, and the names of
-the weights those of `vitrail.octic.checkpoint.to_published`.
+The code is written from the paper's description (octic, Sec. 3.1, 3.3, App. A.1). Features are one
+tensor for each irrep: ``(B, N, c)`` for A1, A2, B1 and B2, and ``(B, N, 2, 2c)`` for E, whose two
+rows have the columns [copy 1 | copy 2]. A linear layer is one `nn.Linear` for each irrep. All other
+layers are pure PyTorch, with the Fourier transforms as additions. The results are those of
+`vitrail.octic.layers`, and the names of the weights are those of
+`vitrail.octic.checkpoint.to_published`.
 """
 
 from __future__ import annotations
@@ -22,29 +23,29 @@ Features = list[Tensor]
 
 
 def to_irreps(x: Tensor) -> Features:
-    """Make features of `vitrail.octic` into tensors of irreps."""
+    """Convert features ``(8, B, N, c)`` of `vitrail.octic` to tensors of irreps."""
     return irreps_of(list(to_channels(x).chunk(8, dim=-1)))
 
 
 def from_irreps(xs: Features) -> Tensor:
-    """Undo `to_irreps`."""
+    """Convert tensors of irreps to features ``(8, B, N, c)``: the inverse of `to_irreps`."""
     return from_channels(torch.cat(planes_of(xs), dim=-1))
 
 
 def planes_of(xs: Features) -> list[Tensor]:
-    """Return the eight planes ``(B, N, c)``, E's copy by copy."""
+    """Return the eight planes ``(B, N, c)``; those of E copy by copy."""
     copy_1, copy_2 = xs[4].chunk(2, dim=-1)
     return [*xs[:4], *copy_1.unbind(-2), *copy_2.unbind(-2)]
 
 
 def irreps_of(planes: list[Tensor]) -> Features:
-    """Undo `planes_of`."""
+    """Return the tensors of irreps of eight planes: the inverse of `planes_of`."""
     rows = [torch.cat([planes[4 + row], planes[6 + row]], dim=-1) for row in (0, 1)]
     return [*planes[:4], torch.stack(rows, dim=-2)]
 
 
 class Linear(nn.Module):
-    """Linear layer of `dim` to `dim_out` channels, those of all irreps together."""
+    """Linear layer of `dim` to `dim_out` channels, counted over all irreps."""
 
     def __init__(self, dim: int, dim_out: int) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Linear(nn.Module):
         self.lin_E = nn.Linear(2 * c, 2 * c_out, bias=False)
 
     def forward(self, xs: Features) -> Features:
-        """Apply it to each irrep."""
+        """Apply each layer to its irrep."""
         layers = (self.lin_A1, self.lin_A2, self.lin_B1, self.lin_B2, self.lin_E)
         return [layer(x) for layer, x in zip(layers, xs, strict=True)]
 
@@ -77,7 +78,7 @@ class Scale(nn.Module):
 
 
 class LayerNorm(nn.Module):
-    """Means are removed from each irrep, and the norm over all of them divides (Sec. 3.3.3)."""
+    """Subtract the mean within each irrep, and divide by the norm over all irreps (Sec. 3.3.3)."""
 
     def __init__(self, dim: int, eps: float = 1e-6) -> None:
         super().__init__()
@@ -97,7 +98,7 @@ class LayerNorm(nn.Module):
 
 
 class Attention(nn.Module):
-    """Heads take neighbouring channels of every irrep, side by side (Sec. 3.3.3)."""
+    """Attention whose heads concatenate neighbouring channels of every irrep (Sec. 3.3.3)."""
 
     def __init__(self, dim: int, num_heads: int) -> None:
         super().__init__()
@@ -117,14 +118,14 @@ class Attention(nn.Module):
 
 
 class Mlp(nn.Module):
-    """Two linear layers about a GELU between the Fourier transforms (Sec. 3.3.3, App. A.1)."""
+    """Two linear layers around a GELU between Fourier transforms (Sec. 3.3.3, App. A.1)."""
 
     def __init__(self, dim: int, hidden_dim: int) -> None:
         super().__init__()
         self.fc1, self.fc2 = Linear(dim, hidden_dim), Linear(hidden_dim, dim)
 
     def forward(self, xs: Features) -> Features:
-        """Apply it to every token."""
+        """Apply the MLP to every token."""
         planes = planes_of(self.fc1(xs))
         regular = [functional.gelu(SCALE * plane) for plane in inverse_fourier(planes)]
         return self.fc2(irreps_of([SCALE * plane for plane in fourier(regular)]))
@@ -139,7 +140,7 @@ class Block(nn.Module):
         self.norm2, self.mlp, self.gamma_2 = LayerNorm(dim), Mlp(dim, mlp_ratio * dim), Scale(dim)
 
     def forward(self, xs: Features) -> Features:
-        """Apply it to features of irreps."""
+        """Apply the block to tensors of irreps."""
         ys = self.gamma_1(self.attn(self.norm1(xs)))
         xs = [x + y for x, y in zip(xs, ys, strict=True)]
         ys = self.gamma_2(self.mlp(self.norm2(xs)))
@@ -147,9 +148,9 @@ class Block(nn.Module):
 
 
 class PublishedLayout(nn.Module):
-    """A D8 model whose blocks are in the published layout, with its own weights.
+    """A D8 model whose blocks are in the published layout, with the weights of `model`.
 
-    What comes before and after the blocks are the modules of `model` itself.
+    The layers before and after the blocks are those of `model` itself.
     """
 
     def __init__(self, model: OcticVisionTransformer) -> None:

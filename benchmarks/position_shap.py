@@ -1,11 +1,12 @@
 """What P-SHAP costs: forward passes of the test set, and Kernel SHAP for comparison.
 
-The paper's ViT classifies 32-pixel images once (plain inference), and its P-SHAP is measured by
-sweeps of 16, 4 and 2 permutations, all with the correction for few of them, and by the authors'
-pairs; where the shap package is installed, its KernelExplainer also solves the regression for a few
-images on the background of one pair. All take turns, so that a machine that slows down slows all of
-them. The table gives milliseconds an image, the median ratio to plain inference, the middle half of
-all rounds, and the target. How accurate each is, Table E of the paper's results says.
+The paper's ViT classifies 32-pixel images once (plain inference). Its P-SHAP is measured by sweeps
+of 16, 4 and 2 permutations, all with the correction for few permutations, and by the authors'
+pairs. If the shap package is installed, its KernelExplainer also solves the regression for a few
+images on the background of one pair. All methods take turns, so that a machine that slows down
+slows all of them. The table gives milliseconds per image, the median ratio to plain inference with
+the quartiles over the rounds, and the target. Table E of the paper's results gives the accuracy of
+each method.
 
     python benchmarks/position_shap.py --output benchmarks/position_shap.csv
 """
@@ -32,12 +33,12 @@ from vitrail.measures.position_shap.half_batches import draw_folds, position_sha
 from vitrail.measures.position_shap.measure import position_shap
 from vitrail.provenance import provenance
 
-PASSES = 8  # of plain inference in a round: one is too short beside a sweep to be timed steadily
+PASSES = 8  # of plain inference in a round: a single pass is too short to be timed reliably
 TARGETS = {
     16: 18.0,
     4: 6.0,
     2: 4.0,
-}  # permutations: the most passes' worth of time a sweep should take
+}  # permutations: the longest time of a sweep, in times of one pass
 
 
 def inference(model: Permutable, data: Dataset, batch_size: int, device: str) -> None:

@@ -1,9 +1,9 @@
-"""What equivariance costs a segmenter: the adaptive Swin-T + UperNet against the plain one.
+"""What equivariance costs a segmenter: the time of adaptive Swin-T + UperNet over the plain one's.
 
 The models take turns, one forward pass each in a round, so that a machine that slows down slows all
-of them; each is compared with the plain one within the round. Both give logits at the size of the
-image, the plain one by mmseg's own resizing. The table gives the median ratio of times and the
-middle half of all rounds.
+of them. Each is compared with the plain model within the round. All give logits at the size of the
+image; those of the plain model are resized by mmseg. The table gives the median ratio of times and
+its quartiles over the rounds.
 
     python benchmarks/segmentation_overhead.py --output benchmarks/segmentation_overhead.csv
 """

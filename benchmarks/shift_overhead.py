@@ -1,16 +1,17 @@
-"""What shift-equivariance costs: each adaptive model against its plain one, and against itself.
+"""What shift-equivariance costs: the time of adaptive models relative to plain ones.
 
 The models of a family take turns, one pass each in a round, so that a machine that slows down
-slows all of them, and are compared within the round. The table gives median ratios of times:
+slows all of them. They are compared within the round. The table gives medians over the rounds:
 
-- ``ratio``: to the plain model, timm's own or our CvT.
-- ``ratio_off``, and the middle half of all rounds: to the same code with ``selection="none"``, so
-  that only the method differs. ``target`` is the most that it should be: 1.02 for "fast", and for
-  "paper" 0.04 more than its multiply-adds cost.
-- ``extra_macs``: multiply-adds beside those of "none", as a part of these.
-- ``tie_rule``: time of ordering grids of equal scores, as a part of that of "none"; forward only.
+- ``ratio``: time relative to the plain model, which is timm's or our CvT.
+- ``ratio_off``, with its quartiles: time relative to the same code with ``selection="none"``, so
+  that only the method differs. ``target`` is the largest value that it should have: 1.02 for
+  "fast", and 1.04 plus ``extra_macs`` for "paper".
+- ``extra_macs``: additional multiply-adds, relative to those of "none".
+- ``tie_rule``: time for ordering grids of equal scores, relative to the time of "none"; measured
+  for the forward pass only.
 
-It takes about 8 minutes on two idle cores, and needs them to itself:
+It takes about 8 minutes on two cores, which must be idle:
 
     python benchmarks/shift_overhead.py --output benchmarks/shift_overhead.csv
 """

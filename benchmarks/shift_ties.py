@@ -1,11 +1,12 @@
-"""What images that repeat themselves, and others, do to the selections when they are shifted.
+"""Measure how shifts change the logits of adaptive models, also for images that repeat themselves.
 
-Two grids of an image may hold the same tokens, so that their energies are equal and rounding errors
-would decide (`vitrail.shift.polyphase`). The registered models of the paper's sizes, untrained and
-in float32, see images of each kind and each image after circular shifts that are drawn at random.
-The table has, for each family, selection and kind of image, how many of the shifted images changed
-a logit, and the largest change, over the largest logit. It was measured on this CPU, and on a
-simulated device that rounds a token by its place, as tensor cores and Winograd convolutions may.
+Two grids of an image may have the same tokens. Then their energies are equal, and rounding errors
+would decide between them (`vitrail.shift.polyphase`). The registered models of the paper's sizes,
+untrained and in float32, classify images of each kind, and each image after random circular shifts.
+For each family, selection and kind of image, the table has the number of shifted images with a
+changed logit, and the largest change divided by the largest logit. Both are measured on the CPU,
+and on a simulated device that rounds a token by its place, as tensor cores and Winograd
+convolutions may.
 
     python -m benchmarks.shift_ties --output benchmarks/shift_ties.csv
 """
@@ -50,7 +51,7 @@ DEVICES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def stripes(side: int, count: int) -> Tensor:
-    """Return images ``(count, 3, side, side)`` of rows, or of columns, that repeat."""
+    """Return images ``(count, 3, side, side)`` of stripes that repeat, by turns down and across."""
     generator, periods = torch.Generator().manual_seed(0), (4, 8, 16, 32)
     images = []
     for index in range(count):
@@ -61,7 +62,7 @@ def stripes(side: int, count: int) -> Tensor:
 
 
 def tiles(side: int, count: int) -> Tensor:
-    """Return images ``(count, 3, side, side)`` of tiles, which divide 224 and 256, that repeat."""
+    """Return images ``(count, 3, side, side)`` of one tile that repeats; `side` is 224 or 256."""
     generator, sides = torch.Generator().manual_seed(0), ((4, 4), (8, 16), (32, 32), (16, 8))
     images = []
     for index in range(count):
@@ -72,9 +73,10 @@ def tiles(side: int, count: int) -> Tensor:
 
 
 def objects(copies: int, mirrored: bool, side: int, count: int) -> Tensor:
-    """Return images ``(count, 3, side, side)`` that hold a piece of a photograph more than once.
+    """Return images ``(count, 3, side, side)`` with several copies of a piece of a photograph.
 
-    The ground is grey; the second piece may be `mirrored`, and places are drawn for each image.
+    The background is grey. If `mirrored`, the second copy is mirrored. The places of the copies are
+    drawn at random for each image.
     """
     generator, piece, band = torch.Generator().manual_seed(0), side // 5, side // copies
     photo = torch.tensor(photo_centre("flower", piece)).permute(2, 0, 1) / 127.5 - 1

@@ -1,9 +1,10 @@
 """A-CvT in one file: a plain CvT, made truly shift-invariant (shift, Sec. 4).
 
 CvT's embeddings, keys and values are strided convolutions, each with s x s grids to choose from.
-The paper takes the grid of largest energy: it shifts the input by m*, and the plain convolution
-does the rest. CvT has neither windows nor a position embedding: A-WSA and A-RPE have no place here.
-timm has no CvT; the plain one is vitrail's, of which the parameters and the MLP are used.
+The paper takes the grid of largest energy: it shifts the input by m*, where this grid begins, and
+the plain convolution does the rest. CvT has neither windows nor a position embedding, so it needs
+neither A-WSA nor A-RPE.
+timm has no CvT; the plain CvT is vitrail's, whose parameters and MLP are used.
 """
 
 import copy
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 
 from vitrail.shift.cvt import ConvAttention, ConvProjection, CvT
 
-TIE = 1e-12  # float64 scores this part below the largest, or less, are equal (vitrail: 1e-6)
+TIE = 1e-12  # scores that differ relatively by at most this are equal, in float64 (vitrail: 1e-6)
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:
@@ -65,13 +66,13 @@ def convolve(conv: nn.Conv2d, x: Tensor) -> Tensor:
 
 
 def linear(projection: ConvProjection, prefix: Tensor, x: Tensor) -> Tensor:
-    """Norm and project convolved tokens (B, H, W, C), class tokens in front: (B, P + H W, C)."""
+    """Normalise convolved tokens (B, H, W, C), put P class tokens in front, project them all."""
     x = projection.norm(x.movedim(-1, 1)).flatten(2).mT
     return projection.linear(torch.cat([prefix, x], dim=1))  # Eq. 8
 
 
 def attend(attention: ConvAttention, x: Tensor, size: torch.Size) -> Tensor:
-    """Attend within P class tokens and a map of tokens, (B, P + H W, C)."""
+    """Attend among P class tokens and a map (H, W) of tokens, (B, P + H W, C)."""
     prefix, x = x[:, : -size.numel()], x[:, -size.numel() :].unflatten(1, size)
     query, key, value = attention.query, attention.key, attention.value
     sparse = shift(x, strongest_grid(partial(convolve, key.conv), x, key.conv.stride[0]))  # Eq. 23

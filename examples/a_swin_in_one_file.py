@@ -1,9 +1,10 @@
 """A-Swin in one file: timm's plain Swin or SwinV2, made truly shift-invariant (shift, Sec. 4).
 
 Tokenisation, windows and patch merging each lay a grid over their input. There are s x s possible
-grids. The paper uses the grid with the largest score: it shifts the input by m*, and the plain
-module does the rest. So windows hold the same tokens after a shift, and Swin's position bias stays
-as it is (Sec. 5.4). The library's code of each equation: docs/equations/shift.md.
+grids. The paper uses the grid with the largest score: it shifts the input by m*, where this
+grid begins, and the plain module does the rest. So a window has the same tokens after a shift of
+the image, and Swin's position bias stays as it is (Sec. 5.4). docs/equations/shift.md lists the
+library's code of each equation.
 """
 
 import copy
@@ -15,7 +16,7 @@ from timm.models.swin_transformer_v2 import SwinTransformerV2
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d
 
-TIE = 1e-12  # float64 scores this part below the largest, or less, are equal (vitrail: 1e-6)
+TIE = 1e-12  # scores that differ relatively by at most this are equal, in float64 (vitrail: 1e-6)
 
 
 def shift(x: Tensor, m: Tensor) -> Tensor:
@@ -43,8 +44,8 @@ def strongest(scores: Tensor, places: Tensor, s: int, in_order: bool) -> Tensor:
 
     The paper has no rule for grids of equal scores. Here the largest of places (B, s s, H/s, W/s)
     decides, and also which token of the grid comes first: m* modulo s is the paper's m*, and the
-    rest selects the first token. From there on (in_order) the tokens of all shifts of an image are
-    in the same order, and the first of equal grids wins.
+    rest selects the first token. After this first choice (in_order) the tokens of all shifts of an
+    image are in the same order, and the first of equal grids wins.
     """
     equal = scores >= (1 - TIE) * scores.amax(1, keepdim=True)
     if in_order:
@@ -57,7 +58,7 @@ def strongest(scores: Tensor, places: Tensor, s: int, in_order: bool) -> Tensor:
 def strongest_grid(f: Callable[[Tensor], Tensor], x: Tensor, s: int, in_order: bool) -> Tensor:
     """Return m* (B, 2) of the grid for which f, of stride s, gives the tokens of largest energy."""
     energies = every(lambda shifted: f(shifted).square().sum(-1), x, s)  # of X^(m) E + b
-    # Eq. 14; F, which the paper leaves open, is the squared l2 norm
+    # Eq. 14. The paper leaves F open; here it is the squared l2 norm.
     return strongest(energies.sum((2, 3)), tie_break_scores(energies), s, in_order)
 
 

@@ -1,8 +1,9 @@
 """Adaptive unpooling in one file: UperNet's decoder, truly shift-equivariant (shift, Sec. 4).
 
-A stage of an adaptive encoder lays its grid of tokens where the image says. Token n sits at the
-pixel offset + stride * n: each m* of a tokenisation, merging or choice of windows moves the offset.
-The decoder puts features back by these pixels, so a shift of the image shifts its logits.
+In a stage of an adaptive encoder, the content of the image decides where the grid of tokens begins.
+Token n sits at the pixel offset + stride * n; each m* of a tokenisation, merging or choice of
+windows changes the offset. The decoder puts the features back at these pixels, so a shift of the
+image shifts the logits.
 
 The encoder here is a stand-in for A-Swin; the decoder has the parameters of MMSegmentation's.
 """
@@ -16,11 +17,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import avg_pool2d, interpolate
 
-TIE = 1e-12  # float64 scores this part below the largest, or less, are equal (vitrail: 1e-6)
+TIE = 1e-12  # scores that differ relatively by at most this are equal, in float64 (vitrail: 1e-6)
 
 
 class Stage(NamedTuple):
-    """Tokens (B, C, H, W), the pixel (B, 2) of the first, and the pixels between two."""
+    """Tokens (B, C, H, W), the pixel (B, 2) of the first, and the pixels from one to the next."""
 
     tokens: Tensor
     offset: Tensor
@@ -82,7 +83,7 @@ def convolve(conv: nn.Conv2d, x: Tensor) -> Tensor:
 
 
 class Encoder(nn.Module):
-    """A-token and A-PMerge, each with A-WSA behind it, whose attention is the mean of a window."""
+    """A-token and A-PMerges, each followed by A-WSA, whose attention is the mean over a window."""
 
     def __init__(self, widths: Sequence[int], strides: Sequence[int], window: int) -> None:
         super().__init__()
@@ -107,9 +108,10 @@ class Encoder(nn.Module):
 
 
 def unpool(source: Stage, offset: Tensor, stride: int) -> Tensor:
-    """Put tokens back on the pixels of a finer grid, which begins at the pixel offset (B, 2).
+    """Interpolate tokens on a finer grid, which begins at the pixel offset (B, 2).
 
-    Around the borders, each weighs 1 at the middle of its pixels, 0 at the middle of the next's.
+    The weight of a token falls linearly, also across the borders of the image: it is 1 at the
+    middle of the token's pixels, and 0 at the middle of the next token's pixels.
     """
     weights = []
     for axis, side in enumerate(source.tokens.shape[2:]):
@@ -150,7 +152,7 @@ class Decoder(nn.Module):
     def forward(self, stages: Sequence[Stage]) -> Tensor:
         """Return logits (B, classes, height, width), one a pixel."""
         finest, last = stages[0], stages[-1]
-        x = last.tokens  # its bins begin at token 0, which a shift of the image does not change
+        x = last.tokens  # bins begin at token 0, which is the same for all shifts of an image
         pooled = [interpolate(pool(x), x.shape[2:], mode="bilinear") for pool in self.psp_modules]
         coarse = last._replace(tokens=self.bottleneck(torch.cat([x, *pooled], dim=1)))
         outputs = [unpool(coarse, finest.offset, finest.stride)]

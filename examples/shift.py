@@ -1,7 +1,7 @@
 """A circular shift of the image changes the logits of a Swin, and not one bit of an A-Swin's.
 
 The modules of Sec. 4 choose tokens, windows and patches by their content, so an image and its
-shifted copy are cut into the same pieces. The weights are those of the plain model.
+shifted copy are divided into the same patches and windows. Both models have the same weights.
 """
 
 import timm

@@ -1,6 +1,6 @@
 """The two code examples of the shift paper: a classifier (Sec. A2.1), an encoder-decoder (A2.2).
 
-The paper prints an error of 0.0 for both. Beside each is the same model with a fixed grid.
+The paper prints an error of 0.0 for both. Each is compared with the same model with fixed grids.
 """
 
 import torch
@@ -17,7 +17,7 @@ for name, adaptive in (("A-PMerge", True), ("fixed grid", False)):
     errors = [torch.norm(model(x) - model(x.roll(shift, dims=(2, 3)))) for shift in shifts]
     print(f"A2.1, {name}: error {max(errors):.1e} at most of {len(shifts)} shifts")
 
-# Sec. A2.2: maps of two shifted images, of which one is shifted to compare
+# Sec. A2.2: maps of two shifted images; one map is shifted to compare it with the other
 x = torch.randn(1, 3, 28, 28).double()
 shifts = torch.randint(-6, 6, (20, 2, 2))
 for name, adaptive in (("A-PMerge and A-WSA", True), ("fixed grids", False)):

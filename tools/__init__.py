@@ -1,4 +1,5 @@
-"""What writes files that are generated: committed pages of docs/, and JSON schemas of configs/.
+"""Write generated files: pages of docs/, which are committed, and JSON schemas of configs/.
 
-`python -m tools.docs` and `make schemas`, in a checkout; no part of the package.
+Call them in a checkout by `python -m tools.docs` and `make schemas`. They are not part of the
+package.
 """

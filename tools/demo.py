@@ -1,7 +1,7 @@
-"""Put the demo's page into the site, with ONNX's runtime for browsers.
+"""Put the page of the demo into the site, with ONNX's runtime for browsers.
 
-`docs/conf.py` calls `build`. The models that the page runs are committed beside it
-(`tools.demo_models` exports them).
+`docs/conf.py` calls `build`. The models that the page runs are committed beside the page;
+`tools.demo_models` exports them.
 """
 
 from __future__ import annotations
@@ -23,7 +23,14 @@ FILES = ("ort.wasm.min.js", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threade
 
 
 def build(root: Path, place: Path) -> bool:
-    """Copy the page into a folder of the site with ONNX's runtime; False where npm brings none."""
+    """Copy the page and ONNX's runtime into a folder of the site.
+
+    Returns:
+        False if npm is missing or cannot download the runtime; the page is then copied alone.
+
+    Raises:
+        ValueError: the downloaded runtime has another digest than `INTEGRITY`.
+    """
     shutil.copytree(root / "docs" / "demo", place, dirs_exist_ok=True)
     if shutil.which("npm") is None:
         return False

@@ -1,8 +1,9 @@
 """Export the models of the demo's page: ``python -m tools.demo_models [PAPER ...]``.
 
-It exports trained models (`MODELS`) to ONNX, with their normalisation inside, and writes some of
-their test images: docs/demo/models/, which is committed. The models of a paper are of one scale,
-whose runs must be there; those of papers that are not named stay.
+It exports trained models (`MODELS`) to ONNX, with the normalisation of images as part of the model,
+and writes some of their test images. Both go to docs/demo/models/, which is committed. The models
+of a paper are of one scale (`SCALES`), whose runs must exist. Files of papers that are not named
+are not changed.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ MODELS = {
     "octic": {"ViT": "vit-l", "H8": "h8-l", "D8": "d8-l"},
 }
 SCALES = {"shift": "laptop", "octic": "small"}
-IMAGES, SPREAD = 6, 200  # images that are shown; those that tell how far logits spread
-APART = SPREAD // IMAGES  # a data set may be ordered by class
+IMAGES, SPREAD = 6, 200  # number of images shown, and of those that `accuracy` and `spread` are of
+APART = SPREAD // IMAGES  # images shown are this far apart: a dataset may be ordered by class
 
 
 class FromPixels(nn.Module):
-    """A model on pixels in [0, 1], ``(1, 3, H, W)``, instead of normalised ones."""
+    """A model that takes pixels in [0, 1], ``(1, 3, H, W)``, and normalises them itself."""
 
     mean: Tensor
     std: Tensor
@@ -57,7 +58,7 @@ class FromPixels(nn.Module):
 
 
 def export(paper: str, catalog: Catalog, folder: Path) -> dict[str, Any]:
-    """Write a paper's models into a folder; return what the page needs to know of them."""
+    """Write a paper's models into a folder; return the data that the page needs about them."""
     recipes, about = MODELS[paper], catalog.paper(paper)
     first = about.run(next(iter(recipes.values())))
     info, side = first.dataset, about.recipe(first.name).data.image_size
@@ -102,7 +103,7 @@ def export(paper: str, catalog: Catalog, folder: Path) -> dict[str, Any]:
 
 
 def _save(model: onnx.ModelProto, file: Path) -> None:
-    """Write a model without what tells where in our code each of its nodes comes from."""
+    """Write a model without the metadata that names the code from which each node comes."""
     for part in (model.graph, *model.functions):
         for node in part.node:
             node.ClearField("metadata_props")

@@ -1,11 +1,11 @@
-"""``python -m tools.docs`` writes the pages of docs/ that the configuration decides.
+"""``python -m tools.docs`` writes the pages of docs/ that follow from configuration and code.
 
 docs/targets.md lists what Snakemake makes at each scale. Its last part has a section for each
-dataset that replaces another at scale laptop: for which one and in which paper, what its code says
-of it, and eight of its images. docs/equations/ has a page for each paper: see `tools.equations`.
-docs/gpu.md is of `tools.gpu_page`, docs/stand-ins.md of `tools.stand_ins_page`.
-Only papers with published results at scale laptop are documented. A test fails where a page is not
-what registry, code and scales say.
+dataset that replaces another at scale laptop: which dataset it replaces in which paper, the
+docstring of its code, and eight of its images. docs/equations/ has a page for each paper (see
+`tools.equations`). `tools.gpu_page` writes docs/gpu.md, and `tools.stand_ins_page` writes
+docs/stand-ins.md. Only papers with published results at scale laptop are documented. A test fails
+if a committed page differs from the page that this command would write.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ GAP = 6
 def documented(root: Path = Path()) -> Catalog:
     """Return the catalogue of laptop scale with only the papers that have published results.
 
-    So a paper that is being added changes no page before its results are published.
+    So a new paper changes no page before its results are published.
 
     Raises:
         VitrailError: as `load_catalog` and `published_papers` do.
@@ -86,7 +86,7 @@ def documented(root: Path = Path()) -> Catalog:
 
 
 def stand_ins(catalog: Catalog) -> dict[str, dict[str, list[str]]]:
-    """Return each stand-in, with the datasets that it stands in for and the papers where."""
+    """Return each stand-in with the datasets that it replaces, and for each of these the papers."""
     found: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
     for name, paper in catalog.papers.items():
         for here, replaced in paper.stands_for.items():
@@ -121,7 +121,7 @@ def targets_page(catalog: Catalog) -> str:
 
 
 def standing(catalog: Catalog) -> dict[str, str]:
-    """Return for each target of a scale "published", or the hours of one device that it takes."""
+    """Return for each target of a scale "published", or the estimated hours on one device."""
     nodes = (record.node for record in read_published(published_folder(catalog)).values())
     published = {node.artifact.target for node in nodes if isinstance(node, RenderingNode)}
     _, costs = costs_on(catalog, None)
@@ -142,7 +142,7 @@ def told_hours(bounds: list[float]) -> str:
 
 
 def made_elsewhere(catalog: Catalog) -> str:
-    """Return the list of the targets that a catalogue's scale does not make, with their scales."""
+    """Return the list of targets that only other scales than the catalogue's make, with these."""
     scales: dict[str, list[str]] = defaultdict(list)
     titles: dict[str, str] = {}
     for scale in known_scales(catalog.root):
@@ -178,9 +178,10 @@ def stand_in_sections(catalog: Catalog) -> Iterator[str]:
 
 
 def description(info: DatasetInfo, datasets: Mapping[str, DatasetInfo]) -> str:
-    """What the code says of the function that opens a dataset, and with which arguments.
+    """Return the docstring of the function that opens a dataset.
 
-    Other functions that open a dataset go by the name of that dataset.
+    For a `partial`, return the name of the function and the arguments. Functions that open other
+    datasets are replaced by the names of these datasets.
     """
     names = {other.loader.rpartition(":")[2]: name for name, other in datasets.items()}
     loader = import_function(info.loader, "configs/datasets.yaml")
@@ -192,7 +193,7 @@ def description(info: DatasetInfo, datasets: Mapping[str, DatasetInfo]) -> str:
 
 
 def samples(info: DatasetInfo) -> Iterator[Image.Image]:
-    """The first test image of each class, as far as eight go; masks are left out."""
+    """Yield eight test images without masks: the first of each class, then others in order."""
     images: Any = build(info, "val", Path())
     pairs = [images[index] for index in range(len(images))]
     labels = [label for _, label in pairs if isinstance(label, int)]
@@ -203,7 +204,7 @@ def samples(info: DatasetInfo) -> Iterator[Image.Image]:
 
 
 def picture(info: DatasetInfo) -> Image.Image:
-    """Eight images side by side, each pixel enlarged as a square."""
+    """Return eight images side by side, each pixel enlarged to a square."""
     shown = []
     for image in samples(info):
         factor = max(1, SIDE // image.height)
@@ -220,7 +221,7 @@ def picture(info: DatasetInfo) -> Image.Image:
 
 
 def main() -> None:
-    """Write the pages and pictures; delete pictures of stand-ins that are no more."""
+    """Write the pages and pictures; delete pictures of stand-ins that no longer exist."""
     catalog = documented()
     PICTURES.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(targets_page(catalog), encoding="utf-8")

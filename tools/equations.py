@@ -1,9 +1,9 @@
-"""The equation index: from each numbered equation, claim and section of a paper to code and tests.
+"""The equation index: the code and tests of each numbered equation, claim and section of a paper.
 
 A docstring cites a paper by its name and a list of items: "shift, Sec. 4, Eq. 13-14". A section
-without a number is cited by its title, in quotes. What a paper numbers stands in
-``configs/papers/<paper>/reference/equations.csv``; its `note` says why nothing is computed where
-that is so. A test fails when an item has no code, no test and no note.
+without a number is cited by its title, in quotes. The items that a paper numbers are listed in
+``configs/papers/<paper>/reference/equations.csv``. If nothing computes an item, its `note` says
+why. A test fails if an item has neither code and tests nor a note.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ cite the paper, such as "{name}, {first}"."""
 
 @dataclass(frozen=True)
 class Item:
-    """What a paper numbers: its number, the section it stands in, what it says."""
+    """An equation, claim or section of a paper: its name, its section, and what it says."""
 
     name: str
     section: str
@@ -52,15 +52,15 @@ class Place:
 
     @property
     def is_test(self) -> bool:
-        """Whether it is a test, not a helper of one."""
+        """Whether the file is one of tests/."""
         return self.file.is_relative_to(TESTS)
 
     @property
     def link(self) -> str:
-        """A Markdown link from the page of a paper: a test by its sentence, code by its name.
+        """The Markdown link from a paper's page: its text is a test's sentence, or a name of code.
 
-        Its fragment is the symbol, which the site leads to (docs/conf.py); a line would be wrong
-        after the next edit.
+        The fragment of the link is the symbol, which the site resolves (docs/conf.py). A line
+        number would be wrong after the next edit.
         """
         if self.is_test:
             text = self.symbol.removeprefix("test_").replace("_", " ")
@@ -73,7 +73,7 @@ class Place:
 
 
 def pages(catalog: Catalog, root: Path = Path()) -> dict[Path, str]:
-    """Return the text of the page of each paper that has a list of what it numbers."""
+    """Return the page of each paper that has a list of its items, by the page's path."""
     found = citations(root, catalog.papers)
     return {
         FOLDER / f"{name}.md": page(name, paper.info, items, found)
@@ -83,7 +83,7 @@ def pages(catalog: Catalog, root: Path = Path()) -> dict[Path, str]:
 
 
 def items_of(folder: Path) -> list[Item]:
-    """Read what a paper numbers, from the paper's folder of configs/; nothing if none is listed."""
+    """Read the items of a paper from its folder in configs/; an empty list without the file."""
     path = folder / "reference" / "equations.csv"
     if not path.is_file():
         return []
@@ -101,19 +101,19 @@ def names(item: str) -> list[str]:
 
 
 def citation(papers: Iterable[str]) -> re.Pattern[str]:
-    """The pattern of a citation in a docstring on one line: the paper, then a list of items."""
+    """Return the pattern of a citation, a paper and a list of items, in a text of one line."""
     return re.compile(rf"\b({'|'.join(papers)}), ({ITEM}(?:(?:, | and ){ITEM})*)")
 
 
 def cited(text: str, papers: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """Yield the papers and items that a docstring cites."""
+    """Yield each paper and item that a docstring cites."""
     for paper, items in citation(papers).findall(" ".join(text.split())):
         for item in re.findall(ITEM, items):
             yield from ((paper, name) for name in names(item))
 
 
 def docstrings(path: Path) -> Iterator[tuple[str, str]]:
-    """Yield the symbols of a file that have a docstring, "" for the module, and their text."""
+    """Yield each symbol of a file that has a docstring ("" for the module), and the docstring."""
     waiting: list[tuple[str, ast.AST]] = [("", ast.parse(path.read_text(encoding="utf-8")))]
     while waiting:
         symbol, node = waiting.pop()
@@ -127,7 +127,7 @@ def docstrings(path: Path) -> Iterator[tuple[str, str]]:
 
 
 def citations(root: Path, papers: Iterable[str]) -> Mapping[tuple[str, str], set[Place]]:
-    """Find who cites each item of the papers: code, and tests, not their helpers."""
+    """Return the places that cite each item: code, and tests without their helpers."""
     found: dict[tuple[str, str], set[Place]] = defaultdict(set)
     for folder in (SOURCES, TESTS):
         for path in sorted((root / folder).rglob("*.py")):

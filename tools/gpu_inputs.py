@@ -1,17 +1,17 @@
-"""What `make gpu-check` needs from here: recipes without their parser, and images without files.
+"""Prepare the inputs of `make gpu-check`: resolved recipes, and the images of Flowers-102.
 
-The machine with the GPU need not have pydantic, so the recipes of `position`'s Table 2 on
-Flowers-102 are resolved here, at scale full, into ``benchmarks/gpu/recipes.json``, which is
-committed. And few bytes can be brought there, so Flowers-102 is decoded here, resized as evaluation
-resizes it, and written as one archive, which is not committed:
+The machine with the GPU need not have pydantic, which parses recipes. So the recipes of
+`position`'s Table 2 on Flowers-102 are resolved here, at scale full, and written to
+``benchmarks/gpu/recipes.json``, which is committed. To keep the upload small, Flowers-102 is
+decoded here, resized as for evaluation, and written to one archive, which is not committed:
 
     python -m tools.gpu_inputs               # recipes.json
     python -m tools.gpu_inputs --data data   # the archive, build/flowers102-32px.npz
 
 Both ``flowers102`` and ``flower-data`` must lie in the folder of ``--data``. The archive has
-``images`` (8189, 32, 32, 3) uint8, and for each of the two datasets and its splits ``train`` and
-``val`` the places in `images` and the labels of its samples, in the order of its loader:
-``<dataset>/<split>/index`` and ``<dataset>/<split>/labels``.
+``images`` (8189, 32, 32, 3) uint8. For each of the two datasets and its splits ``train`` and
+``val``, ``<dataset>/<split>/index`` has the places of its samples in `images`, and
+``<dataset>/<split>/labels`` their labels, both in the order of the dataset's loader.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ def catalog() -> Catalog:
 def resolved() -> dict[str, Any]:
     """Return the recipes of Flowers-102 in Table 2 of `position`, as plain data, by their names.
 
-    Those by the text come first, then those as published; each with its ``hash``, the fields of its
-    ``dataset`` that training reads, and what the paper ``printed`` for its embedding.
+    The recipes by the paper's text come first, then those by the published code. Each has its
+    ``hash``, the fields of its ``dataset`` that training reads, and in ``printed`` the paper's
+    numbers for its embedding.
     """
     paper, printed, found = catalog().paper("position"), _printed(), {}
     for suffix in ("", "-as-published"):
@@ -72,7 +73,7 @@ def resolved() -> dict[str, Any]:
 
 
 def _printed() -> dict[str, dict[str, Any]]:
-    """Accuracy of each embedding on Flowers-102, its deviation, and how far one run may be off.
+    """Return each embedding's printed accuracy, its deviation, and the tolerance for one run.
 
     Source: position, Table 2, Sec. 5.6.
     """
@@ -87,10 +88,10 @@ def _printed() -> dict[str, dict[str, Any]]:
 
 
 def archive(data: Path) -> dict[str, np.ndarray]:
-    """Decode Flowers-102, which lies below `data` in both its forms, into the archive's arrays.
+    """Decode Flowers-102, of which `data` has both versions, into the archive's arrays.
 
     Raises:
-        VitrailError: a dataset is not there, or an image of one form is not in the other.
+        VitrailError: a dataset is missing, or an image of flower-data is not one of flowers102.
     """
     papers = catalog()
     for name in SETS:
@@ -116,7 +117,7 @@ def archive(data: Path) -> dict[str, np.ndarray]:
 
 
 def _listed(opened: Any) -> list[tuple[Path, int]]:
-    """Files and labels of an opened dataset, in its order."""
+    """Return the files and labels of an opened dataset, in its order."""
     if isinstance(opened, ConcatDataset):
         return [pair for part in opened.datasets for pair in _listed(part)]
     if isinstance(opened, datasets.Flowers102):

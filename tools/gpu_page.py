@@ -1,7 +1,7 @@
 """``python -m tools.docs`` also writes docs/gpu.md: what `make gpu-check` measured on a GPU.
 
-The rows are those of ``benchmarks/gpu/nvidia-h200.csv``, as the run wrote them. Printed numbers are
-those of ``configs/papers/<paper>/reference``.
+The measured numbers are the rows of ``benchmarks/gpu/nvidia-h200.csv``, as the run wrote them. The
+papers' printed numbers are those of ``configs/papers/<paper>/reference``.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ FAMILIES = {"vit": "ViT", "h2": "H2", "i8": "I8", "h8": "H8", "d2": "D2", "d8": 
 WIDTHS = {"l": "ViT-L/16", "h": "ViT-H/14"}
 PLAIN = {"swin_t": "Swin-T", "swinv2_t": "SwinV2-T", "cvt_13": "CvT-13", "mvitv2_t": "MViTv2-T"}
 COMPILED_VIT = "octic/table2 compiled/vit-l/images per second"
-FLIPPED = 0.1  # of the largest logit: more than products of bfloat16 lose
+FLIPPED = 0.1  # error relative to the largest logit; roundings of bfloat16 alone are smaller
 SELECTIONS = {"per_layer": "", "per_stage": "_fast", "fixed": "_off"}
 MODULES = {
     "tokenization": "A. Tokenization",
@@ -107,7 +107,7 @@ MODULES = {
 
 
 def read_rows(root: Path) -> pd.DataFrame:
-    """Read the rows of the run, by their quantity; those without a number have none."""
+    """Read the rows of the run, indexed by quantity; a row without a number has NaN as `value`."""
     return pd.read_csv(root / ROWS).set_index("quantity")
 
 
@@ -159,7 +159,7 @@ def _printed(root: Path, paper: str, table: str) -> Callable[[str, str], float]:
 
 
 def _about_agreement(value: pd.Series) -> str:
-    """Name the families whose selected grids change in bfloat16."""
+    """Return the text on agreement, with the families whose selected grids change in bfloat16."""
     errors = value[value.index.str.match("equality/.*/bf16")].rename(
         lambda name: name.split("/")[1].removesuffix(" paper")
     )
@@ -170,7 +170,7 @@ def _about_agreement(value: pd.Series) -> str:
 
 
 def _agreement(numbers: pd.DataFrame) -> str:
-    """The largest error of each kind, over all models."""
+    """Return the table of the largest error of each kind, over all models."""
 
     def of(pattern: str, ends: Sequence[str] = ("",)) -> pd.Series:
         kept = numbers.index.str.match(pattern) & numbers.index.str.endswith(tuple(ends))

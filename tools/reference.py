@@ -1,7 +1,7 @@
-"""The reference pages of the site that code and schemas decide; `docs/conf.py` writes them.
+"""Make the reference pages of the site from code and schemas; `docs/conf.py` writes them.
 
-They are built, not committed: a page for each command, the keys of every configuration file, and
-the registered models with what they cost.
+The pages are not committed: one for each command, one of the keys of all configuration files, and
+one of the registered models with their parameters and FLOPs.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FILES = {
     "hardware": "`configs/hardware.yaml`, each device",
 }
 PREFIXES = ("a_", "octic_d8_", "octic_i8_", "octic_h8_", "d2_", "h2_", "harmonic_", "polyphase_")
-"""What stands before the plain model's name in those of its variants."""
+"""Prefixes that turn the name of a plain model into that of a variant."""
 
 
 def pages() -> dict[Path, str]:
@@ -74,7 +74,7 @@ def pages() -> dict[Path, str]:
 
 
 def command_pages() -> dict[Path, str]:
-    """Return a page for each command, what its ``--help`` says, and one that lists them all."""
+    """Return a page for each command with the text of its ``--help``, and an index of all."""
     for package in PACKAGES:
         for module in import_module(package).MODULES:
             import_module(f"{package}.{module}")
@@ -101,7 +101,7 @@ def command_pages() -> dict[Path, str]:
 
 
 def configuration_page() -> str:
-    """Return the page of all keys of the configuration."""
+    """Return the page of all keys of the configuration files."""
     parts = [ABOUT_CONFIGURATION.rstrip()]
     written: set[str] = set()
     found = schemas()
@@ -112,7 +112,7 @@ def configuration_page() -> str:
 
 
 def _described(schema: Any, whole: Any, written: set[str]) -> Iterator[str]:
-    """The tables of a schema and of all parts that it names, each part once on the page."""
+    """Yield the tables of a schema and of its parts, except parts in `written`; add them there."""
     entry = schema.get("items") or schema.get("additionalProperties") or {}
     if "$ref" in entry:
         schema = whole["$defs"][_part(entry)]
@@ -127,7 +127,7 @@ def _described(schema: Any, whole: Any, written: set[str]) -> Iterator[str]:
 
 
 def _rows(schema: Any) -> list[list[str]]:
-    """A row for each key of an object's schema."""
+    """Return a row for each key of an object's schema: key, type, default, meaning."""
     required = schema.get("required", schema.get("else", {}).get("required", ()))
     return [
         [
@@ -146,7 +146,7 @@ def _default(field: Mapping[str, Any]) -> str:
 
 
 def _type(field: Mapping[str, Any]) -> str:
-    """The type of a field in a few words."""
+    """Return the type of a field in a few words."""
     if "$ref" in field:
         return _part(field)
     if "const" in field:
@@ -188,13 +188,13 @@ def models_page() -> str:
 
 
 def plain_of(name: str) -> str | None:
-    """The plain model that a name is a variant of, if there is one."""
+    """Return the plain model of which the model `name` is a variant, None if timm has none."""
     names = (name.removeprefix(prefix) for prefix in PREFIXES if name.startswith(prefix))
     return next((plain for plain in names if timm.is_model(plain)), None)
 
 
 def cost_of(name: str) -> tuple[float, float, int]:
-    """Millions of parameters, billions of FLOPs of one image, and the image's side."""
+    """Return millions of parameters, billions of FLOPs of one image, and its side in pixels."""
     with torch.device("meta"):
         model: Any = timm.create_model(name).eval()
     side = int(model.pretrained_cfg.get("input_size", (3, 224, 224))[-1])

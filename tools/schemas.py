@@ -1,8 +1,9 @@
 """``make schemas`` writes the JSON schemas by which editors check configs/.
 
-They are generated and not committed: the first line of each YAML file names its own in `FOLDER`,
-which git ignores. They are exported from the models that read the files. A delta is any part of a
-recipe, so nothing is required of it; that a value is missing is told when the recipe is resolved.
+The schemas are generated and not committed: the first line of each YAML file names its schema in
+`FOLDER`, which git ignores. They are exported from the pydantic models that read the files. A delta
+is any part of a recipe, so its schema requires no key; a missing value is reported when the recipe
+is resolved.
 """
 
 from __future__ import annotations
@@ -73,7 +74,7 @@ def schemas() -> dict[str, Any]:
 
 
 def _extending(schema: Any) -> Any:
-    """Allow an entry of a registry to extend another, which then need not be complete."""
+    """Allow an entry of a registry to extend another; such an entry need not be complete."""
     part = schema["additionalProperties"]["$ref"].rpartition("/")[2]
     entry = dict(schema["$defs"][part])
     text = {"type": "string", "description": "another entry, which this one is laid over"}

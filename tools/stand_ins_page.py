@@ -1,7 +1,7 @@
 """``python -m tools.docs`` also writes docs/stand-ins.md: verdicts on stand-ins and on real data.
 
-The results on stand-ins are those of ``docs/stand-ins.csv``, which no command makes any more; the
-page names the commit that does. Those on real data are the published claims of scale small.
+The results on stand-ins are those of ``docs/stand-ins.csv``, which no command makes any more. The
+results on real data are the published claims of scale small.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ verdict, which also depends on the number of claims. Octic models have about ViT
 def judged_on_both(root: Path) -> pd.DataFrame:
     """Return the claims decided on stand-ins and on real data, each with both results.
 
-    The index is ``<paper>/<claim>``; columns of the stand-in end in ``_before``.
+    The index is ``<paper>/<claim>``. The names of the columns on stand-ins end in ``_before``.
     """
     real = pd.read_csv(root / REAL)
     real.index = real["paper"] + "/" + real["id"]

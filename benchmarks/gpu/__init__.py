@@ -1,4 +1,4 @@
-"""All that only a GPU can tell, in one run: `make gpu-check`. See `benchmarks.gpu.__main__`."""
+"""All measurements that need a GPU: `make gpu-check`. See `benchmarks.gpu.__main__`."""
 
 import os
 import sys
@@ -8,14 +8,15 @@ from pathlib import Path
 
 from packaging.requirements import Requirement  # timm needs it, too
 
-# Steps are forks, which cannot use CUDA if an import has asked its runtime whether there is a GPU.
+# Steps are forked processes, which cannot use CUDA if an import in this process has asked the CUDA
+# runtime whether there is a GPU.
 os.environ.setdefault("PYTORCH_NVML_BASED_CUDA_CHECK", "1")
 
 PROJECT = Path(__file__).parents[2] / "pyproject.toml"
 
 
 def unmet() -> dict[str, str]:
-    """Return the packages that the library needs in another version, and which version is there."""
+    """Return the requirements of the library that are not met, with the installed versions."""
     found = {}
     for line in tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]["dependencies"]:
         needed = Requirement(line)
@@ -29,7 +30,7 @@ def unmet() -> dict[str, str]:
     return found
 
 
-if others := unmet():  # before an import fails for it
+if others := unmet():  # checked here, before an import fails with a less clear error
     told = ", ".join(f"'{line}' ({installed} is installed)" for line, installed in others.items())
     sys.exit(
         f"{sys.executable} lacks {told}; put it into a folder, `{sys.executable} -m pip install "

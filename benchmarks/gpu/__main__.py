@@ -1,23 +1,28 @@
-"""All that only a GPU can tell, in one run of at most eight minutes on a large one.
+"""Make all measurements that need a GPU, in one run of at most eight minutes on a large GPU.
 
-It asks, in the order of what the answers settle: do all families compute the same as on the CPU;
-do shifts keep the logits, ties included; is the Triton kernel right; how often does a pass wait for
-the GPU; does a training that is killed and resumed end in the same bits; memory, block times and
-throughput of octic Tables 1 and 2 and of shift Tables 3, 4 and A1; the speed of P-SHAP; and in the
-time that is left, Flowers-102 by the own recipe of `position`'s Table 2.
+The measurements, the most important ones first:
+
+- whether all families compute the same as on the CPU;
+- whether circular shifts keep the logits, also for images with ties;
+- whether the Triton kernel is right;
+- how often a forward or backward pass waits for the GPU;
+- whether a training that is killed and resumed ends in the same bits;
+- memory, block times and throughput of octic Tables 1 and 2 and of shift Tables 3, 4 and A1;
+- the speed of P-SHAP;
+- in the time that is left, trainings on Flowers-102 by the recipes of `position`'s Table 2.
 
     make gpu-check ARGS="--output rows.csv"
     make gpu-check ARGS=--quick    # on a CPU, the smallest sizes, in a minute or two
 
 It runs on the machine's own Python with torch, timm, triton, pandas, scipy, and scikit-learn for
 its two photographs. It makes no environment, and needs no pydantic, Snakemake or MMSegmentation.
-The archive of Flowers-102 is written by `tools.gpu_inputs` where those are.
+`tools.gpu_inputs` writes the archive of Flowers-102, on a machine that has these packages.
 
-Each number is a row of the CSV as soon as it is known, with device, versions, commit and time,
-beside what was predicted (``predictions.csv``, written before the first run) and whether it is
-inside the predicted range; with ``--quick`` nothing is compared. A step that fails, hangs or runs
-out of memory has a row that says so. Rows are appended, and a training goes on from its checkpoint
-in ``--runs``. Exit status 1 if a step failed.
+Each number is written to a row of the CSV as soon as it is known. The row has device, versions,
+commit and time, the predicted number (``predictions.csv``, written before the first run), and
+whether the number is inside the predicted range; with ``--quick`` nothing is compared. A step that
+fails, hangs or runs out of memory has a row that says so. Rows are appended, and a training goes on
+from its checkpoint in ``--runs``. The exit status is 1 if a step failed.
 """
 
 from __future__ import annotations
@@ -30,13 +35,13 @@ from benchmarks.gpu.running import Rows, Settings, Step, origin_of, read_predict
 from replication.cpu_limits import usable_cores
 from vitrail.errors import exit_on_error
 
-LANES = 4  # steps at a time of those that time nothing
+LANES = 4  # number of steps that run at the same time, of those that measure no times
 BUILD = Path("build") / "gpu-check"
 ARCHIVE = Path("build") / "flowers102-32px.npz"
 
 
 def all_steps() -> list[Step]:
-    """Return the steps in their order; what is compiled beside the first ones is timed later."""
+    """Return the steps in their order: blocks are compiled during the first ones, timed later."""
     lists = (
         papers.compilation_steps(),
         equality.equality_steps(),
@@ -52,7 +57,7 @@ def all_steps() -> list[Step]:
 
 
 def main() -> None:
-    """Take the steps that the command line names."""
+    """Run the steps that the command line names."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -1,4 +1,4 @@
-"""The same logits on the device as on the CPU; how often a forward pass waits for the GPU."""
+"""Logits on the device and on the CPU; how often a pass waits for the GPU."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ SYNC = "called a synchronizing CUDA operation"  # in torch's warnings
 
 
 def equality_steps() -> Iterable[Step]:
-    """One for each group of families."""
+    """Yield one step for each group of families."""
     for group in GROUPS:
         yield Step(f"equality/{group}", partial(equality, group=group), limit=90)
 
 
 def sync_steps() -> Iterable[Step]:
-    """One for each group of families."""
+    """Yield one step for each group of families."""
     for group in GROUPS:
         yield Step(f"syncs/{group}", partial(syncs, group=group), limit=45, needs_cuda=True)
 
 
 def equality(settings: Settings, group: str) -> Iterator[Measured]:
-    """Compare logits with those of the CPU in float64: largest change over the largest logit."""
+    """Measure the error of logits: the largest change from float64 on the CPU, relative."""
     families = GROUPS[group](settings.quick)
 
     def compare(label: str) -> Iterator[Measured]:
@@ -66,7 +66,7 @@ def _computing_in(precision: str, device: str) -> torch.autocast | nullcontext[N
 
 
 def syncs(settings: Settings, group: str) -> Iterator[Measured]:
-    """Count how often forward, and forward with backward, wait for what is queued on the GPU."""
+    """Count how often a forward pass, and a training pass, wait for the work queued on the GPU."""
     families = GROUPS[group](settings.quick)
 
     def count(label: str) -> Iterator[Measured]:
@@ -86,7 +86,7 @@ def _waits(model: nn.Module, images: torch.Tensor, backward: bool) -> int:
         if backward:
             logits.sum().backward()
 
-    call()  # what is made at the first call only
+    call()  # for what happens in the first call only
     torch.cuda.synchronize()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")

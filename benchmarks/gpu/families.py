@@ -1,4 +1,4 @@
-"""The models of all families: those of the papers, or with `quick` narrow ones of their kind."""
+"""The models of all families: those of the papers, or with `quick` narrow models of each family."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from vitrail.position.embeddings import EMBEDDINGS
 from vitrail.seeding import seed_everything
 from vitrail.shift.upernet import UPerNet
 
-NOISE = 0.02  # added to every weight: some begin at zero, which would hide what precedes them
+NOISE = 0.02  # standard deviation of noise added to all weights: zeros would hide the layers before
 OCTIC = {"img_size": 64, "embed_dim": 64, "depth": 2, "num_heads": 4}
 
 
@@ -31,7 +31,7 @@ class Family:
     side: int
 
     def build(self) -> nn.Module:
-        """Build it with random weights, the same ones each time, in evaluation mode."""
+        """Build the model in evaluation mode, with random weights that are the same each time."""
         seed_everything("gpu check", 0)
         model = self.make().eval()
         with torch.no_grad():
@@ -40,7 +40,7 @@ class Family:
         return model
 
     def images(self, count: int) -> Tensor:
-        """Crops of photographs, ``(count, 3, side, side)`` in -1 to 1."""
+        """Return crops of photographs, ``(count, 3, side, side)``, from -1 to 1."""
         crops = torch.from_numpy(photo_crops(count, self.side, seed=0))
         return crops.permute(0, 3, 1, 2).float() / 127.5 - 1
 
@@ -53,7 +53,7 @@ def of_timm(name: str, **args: Any) -> Family:
 
 
 def shift(quick: bool) -> dict[str, Family]:
-    """Adaptive models by label, with both selections."""
+    """Return the adaptive models by label, with both selections."""
     return {
         f"{label} {selection}": of_timm(
             name, selection=selection, **({**args, "num_classes": 10} if quick else {})
@@ -64,7 +64,7 @@ def shift(quick: bool) -> dict[str, Family]:
 
 
 def octic(quick: bool) -> dict[str, Family]:
-    """Octic and flip models by label."""
+    """Return the octic and flip models by label."""
     kinds = {"D8": "octic_d8", "H8": "octic_h8", "I8": "octic_i8", "D2": "d2", "H2": "h2"}
     args = {**OCTIC, "num_classes": 10} if quick else {}
     return {
@@ -73,12 +73,12 @@ def octic(quick: bool) -> dict[str, Family]:
 
 
 def position(quick: bool) -> dict[str, Family]:
-    """The paper's small ViT with each position embedding; `quick` changes nothing."""
+    """Return the paper's small ViT with each position embedding; `quick` has no effect."""
     return {f"ViT {name}": of_timm("position_vit", embedding=name) for name in EMBEDDINGS}
 
 
 def segmentation(quick: bool) -> dict[str, Family]:
-    """UperNet on the plain and on the adaptive Swin."""
+    """Return UperNet on the plain and on the adaptive Swin."""
     wide, options = (SWIN, {"channels": 32}) if quick else ({}, {})
 
     def family(prefix: str, **args: Any) -> Family:

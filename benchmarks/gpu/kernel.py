@@ -1,4 +1,4 @@
-"""The Triton kernel of the octic GELU beside the layer that it replaces, in float64."""
+"""The Triton kernel of the octic GELU, compared with the layer that it replaces, in float64."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from benchmarks.gpu.running import Measured, Settings, Step, largest_change
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 SHAPES = ((8, 1, 1, 1), (8, 2, 5, 7), (8, 3, 197, 513), (8, 64, 197, 512), (8, 16, 257, 2560))
-LARGE = 310_000_000  # columns; seven planes of them are more elements than an int32 counts
+LARGE = 310_000_000  # columns; seven planes have more elements than an int32 can count
 
 
 def steps() -> Iterable[Step]:
-    """Values and gradients at usual sizes, then one tensor of more than 2**31 elements."""
+    """Yield steps of values and gradients at usual sizes, and of over 2**31 elements."""
     yield Step("kernel", values_and_gradients, limit=60, needs_cuda=True)
     yield Step("kernel/large", large, limit=60, needs_cuda=True)
 
 
 def values_and_gradients(settings: Settings) -> Iterator[Measured]:
-    """Compare outputs and gradients: the largest change over the largest value."""
+    """Measure errors of outputs and gradients: the largest change over the largest value."""
     from vitrail.octic.kernels import octic_gelu
     from vitrail.octic.layers import OcticGELU
 
@@ -46,7 +46,7 @@ def _gradient(x: Tensor) -> Tensor:
 
 
 def large(settings: Settings) -> Iterator[Measured]:
-    """Compare the last columns of `LARGE` ones with those of a tensor that has no others."""
+    """Compare the last 4,096 of `LARGE` columns with the result for these columns alone."""
     from vitrail.octic.kernels import octic_gelu
 
     torch.manual_seed(0)

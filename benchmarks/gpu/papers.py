@@ -1,6 +1,7 @@
-"""What octic Tables 1 and 2 and shift Tables 3, 4 and A1 measure, by the library's own measures.
+"""The measurements of octic Tables 1 and 2 and of shift Tables 3, 4 and A1.
 
-Models, pairs and shapes are those that the tables name in ``configs/papers``.
+Models, pairs and shapes are those that the tables name in ``configs/papers``. The measures are
+those of `replication`.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ Models = Mapping[str, Mapping[str, Any]]
 
 
 def compilation_steps() -> Iterable[Step]:
-    """One step, which takes longest of all that need not be alone."""
+    """Return one step, the longest of those that need not run alone."""
     yield Step("octic/compilation", compilation, limit=150, needs_cuda=True)
 
 
 def steps() -> Iterable[Step]:
-    """Memory, then what needs the device alone."""
+    """Yield the steps of memory, then those that need the device alone."""
     for label in octic_models(quick=False):
         yield Step(f"octic/memory/{label}", partial(octic_memory, label=label), 45, needs_cuda=True)
     for label in shift_models(quick=False):
@@ -56,19 +57,19 @@ def steps() -> Iterable[Step]:
 
 
 def _artifacts(paper: str) -> dict[str, Any]:
-    """What a paper's tables name, as plain YAML, without the plan's parser."""
+    """Return ``artifacts.yaml`` of a paper as plain YAML, without the parser of the plan."""
     text = (PAPERS / paper / "artifacts.yaml").read_text(encoding="utf-8")
     written: dict[str, Any] = yaml.safe_load(text)
     return written
 
 
 def _timed(paper: str, measure: str) -> dict[str, Any]:
-    """The models that a measure of a paper times, by label."""
+    """Return the models that a measure of a paper times, by label."""
     return _artifacts(paper)["measures"][measure]["args"]["models"]
 
 
 def octic_models(quick: bool) -> dict[str, Mapping[str, Any]]:
-    """The models of octic Table 2: all of ViT-L, and of ViT-H those of the headline numbers."""
+    """Return models of octic Table 2: all of ViT-L's size, and ViT-H, I8(ViT-H), D8(ViT-H)."""
     models: Models = _timed("octic", "throughput")
     wanted = {label: m for label, m in models.items() if label.endswith("-l")}
     wanted |= {label: models[label] for label in ("vit-h", "i8-h", "d8-h")}
@@ -81,7 +82,7 @@ def _small(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def shift_models(quick: bool) -> dict[str, Mapping[str, Any]]:
-    """The models of shift Tables 3 and A1, and the adaptive ones with the fast selection."""
+    """Return the models of shift Tables 3 and A1, and the adaptive ones with selection "fast"."""
     models: Models = _timed("shift", "throughput")
     found: dict[str, Mapping[str, Any]] = {}
     for label, model in models.items():
@@ -128,7 +129,7 @@ def _block_times(settings: Settings, size: str, compiled: bool, rounds: int) -> 
                 built: Any = timm.create_model(model["name"], **args)
                 x = torch.randn(*_tokens(size, settings.quick), built.embed_dim)
             block, x = built.blocks[0].eval().to(torch.bfloat16), x.to(torch.bfloat16)
-            del built  # with its embeddings and head
+            del built  # frees its embeddings and head
             if compiled:
                 block.compile(dynamic=False)
             calls[kind] = partial(block, from_channels(x) if kind == "d8" else x)
@@ -143,12 +144,12 @@ def _block_times(settings: Settings, size: str, compiled: bool, rounds: int) -> 
 
 
 def _tokens(size: str, quick: bool) -> tuple[int, int]:
-    """Images of a batch, and tokens of an image, with the class token."""
+    """Return the number of images of a batch, and of tokens of an image with the class token."""
     return (4, 17) if quick else (BATCH, 257 if size == "H" else 197)
 
 
 def compilation(settings: Settings) -> Iterator[Measured]:
-    """Compile what is timed later, whose code torch then takes from its cache on the disk."""
+    """Compile the blocks that `blocks` times; torch then takes them from its disk cache."""
     for size in SIZES:
         for _ in _block_times(settings, size, compiled=True, rounds=1):
             pass
@@ -170,8 +171,8 @@ def octic_throughput(settings: Settings) -> Iterator[Measured]:
 def compiled_models(settings: Settings) -> Iterator[Measured]:
     """Time ViT-L and D8(ViT-L), compiled block by block: all blocks share one compilation.
 
-    A replayed CUDA graph starts the same kernels without Python: what it takes less is the time
-    that the GPU waits for the CPU.
+    Both are also timed as CUDA graphs. A replayed graph starts the same kernels without Python, so
+    the difference of the times is the time that the GPU waits for the CPU.
     """
     calls = {}
     for label in ("vit-l", "d8-l"):
@@ -195,7 +196,7 @@ def compiled_models(settings: Settings) -> Iterator[Measured]:
 
 
 def _graph(call: Callable[[], object]) -> Callable[[], object]:
-    """Record the kernels of a call that has run before."""
+    """Record the kernels of a call, which must have run before; return their replay."""
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -239,14 +240,14 @@ def shift_modules(settings: Settings) -> Iterator[Measured]:
 
 
 def octic_memory(settings: Settings, label: str) -> Iterator[Measured]:
-    """Peak memory of inference in bf16 (octic Tables 1 and 2), in this process alone."""
+    """Measure the peak memory of inference in bf16 of this process (octic Tables 1 and 2)."""
     architecture = Architecture(**octic_models(settings.quick)[label])
     peaks = peak(architecture, "inference", BATCH, settings.context, "bf16")
     yield Measured(f"octic/memory/{label}", peaks["allocated"], "MiB", "bfloat16")
 
 
 def shift_memory(settings: Settings, label: str) -> Iterator[Measured]:
-    """Peak memory of training (shift Table A1), in this process alone."""
+    """Measure the peak memory of training of this process (shift Table A1)."""
     architecture = Architecture(**shift_models(settings.quick)[label])
     peaks = peak(architecture, "training", BATCH, settings.context)
     yield Measured(f"shift/memory/{label}/training", peaks["allocated"], "MiB")

@@ -1,4 +1,4 @@
-"""P-SHAP by a sweep: the same number as on the CPU, and how many images a second."""
+"""P-SHAP by a sweep: its difference from the CPU, and its speed in images per second."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ EMBEDDINGS = ("ape", "rope")
 
 
 def steps() -> Iterable[Step]:
-    """One step: it times."""
+    """Return one step, which runs alone because it measures times."""
     yield Step("P-SHAP", p_shap, limit=45, alone=True)
 
 
 def p_shap(settings: Settings) -> Iterator[Measured]:
-    """Measure P-SHAP of models with random weights, whose own predictions are the labels."""
+    """Measure P-SHAP of models with random weights; the labels are the models' predictions."""
     few, many = (8, 8) if settings.quick else (64, 4096)
     for name in EMBEDDINGS:
         model = position(settings.quick)[f"ViT {name}"].build()

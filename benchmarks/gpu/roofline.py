@@ -1,8 +1,9 @@
-"""Predicts times of forward passes from counted kernels, bytes and operations, without a GPU.
+"""Predict times of forward passes from counts of kernels, bytes and operations, without a GPU.
 
-Each function of aten that computes is one kernel. It takes the longest of the time to launch it,
-of its bytes at the memory's peak, and of its operations at the arithmetic's: an eager model's time
-is at least their sum. What torch.compile fuses is not counted here.
+Each function of aten that computes is counted as one kernel. Its least time is the longest of the
+time to launch it, the time to move its bytes at the peak bandwidth of the memory, and the time of
+its operations at the peak rate of the arithmetic. The sum over the kernels is the least time of an
+eager model. Fusion by torch.compile is not considered.
 
     python -m benchmarks.gpu.roofline
 
@@ -23,18 +24,18 @@ from torch.utils.flop_counter import flop_registry
 from benchmarks.gpu.papers import BATCH, octic_models, shift_models
 from replication.measures.parameters import Architecture
 
-BYTES = 3.35e12  # a second
+BYTES = 3.35e12  # per second
 LAUNCH = 5e-6  # seconds
-FLOATS = 67e12  # operations a second in float32, without TF32
-HALVES = 989e12  # in bfloat16
-VIEWS = (  # functions whose names begin so launch nothing
+FLOATS = 67e12  # operations per second in float32, without TF32
+HALVES = 989e12  # operations per second in bfloat16
+VIEWS = (  # functions whose names begin so launch no kernel
     *("view", "reshape", "expand", "permute", "transpose", "slice", "select", "unbind", "split"),
     *("squeeze", "unsqueeze", "detach", "alias", "as_strided", "unsafe_view", "empty"),
 )
 
 
 class Roofline(TorchDispatchMode):
-    """Adds up kernels and their least time, with `peak` operations a second."""
+    """Counts kernels and adds up their least times, at `peak` operations per second."""
 
     def __init__(self, peak: float) -> None:
         super().__init__()
@@ -44,7 +45,7 @@ class Roofline(TorchDispatchMode):
     def __torch_dispatch__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        """Count what a function of aten takes."""
+        """Call a function of aten and count its bytes, operations and least time."""
         out = function(*args, **(kwargs or {}))
         name = function.name().removeprefix("aten::").lstrip("_")
         if name == "t" or name.startswith(VIEWS):
@@ -61,7 +62,7 @@ class Roofline(TorchDispatchMode):
 
 
 def predict(architecture: Architecture, batch_size: int, dtype: torch.dtype) -> Roofline:
-    """Pass so many images through a model on the meta device."""
+    """Count a forward pass of `batch_size` images through a model, on the meta device."""
     with torch.device("meta"), torch.no_grad():
         model = architecture.build(0).eval().to(dtype)
         side = architecture.side(model)

@@ -1,9 +1,10 @@
-"""Steps in processes of their own, each with a time bound, and one row on disk for each number.
+"""Run steps, each in its own process with a time limit, and write one row for each number.
 
 A step is a generator of `Measured`. It runs in a fork of this process, which has imported torch and
-used neither a GPU nor threads. So a step costs no import, and one that raises, hangs, exhausts the
-memory or leaves the GPU in error ends alone, with a row that says so. Steps that are not `alone`
-share the device with a few others; those that are, as they time something, wait until none runs.
+used neither a GPU nor threads. So a step need not import anything. If a step raises, hangs,
+exhausts the memory or leaves the GPU in an error state, only this step ends, with a row that says
+so. Steps that are not `alone` share the device with a few others. Steps that measure times are
+`alone`: they start when no other step runs.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from vitrail.measures.outputs import without_tf32
 from vitrail.provenance import provenance
 
 PREDICTIONS = Path(__file__).with_name("predictions.csv")
-GRACE = 15.0  # seconds from SIGTERM, upon which a training saves a checkpoint, to SIGKILL
+GRACE = 15.0  # seconds from SIGTERM to SIGKILL, in which a training saves a checkpoint
 FORK = multiprocessing.get_context("fork")
 
 COLUMNS = (
@@ -44,14 +45,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Settings:
-    """What all steps are told.
+    """The settings of all steps.
 
     Args:
-        device: torch's name of it.
-        quick: the smallest sizes, to see that every step runs.
-        archive: images of Flowers-102, as `tools.gpu_inputs` writes them; it need not be there.
-        runs: where trainings keep their checkpoints.
-        threads: of the CPU, for each step.
+        device: name of the device in torch.
+        quick: use the smallest sizes, to see that every step runs.
+        archive: file of Flowers-102's images that `tools.gpu_inputs` writes; it may be missing.
+        runs: folder for the checkpoints of trainings.
+        threads: number of CPU threads of each step.
     """
 
     device: str
@@ -67,12 +68,12 @@ class Settings:
 
     @property
     def context(self) -> Context:
-        """What the library's measures are given."""
+        """The context that is passed to the measures of `replication`."""
         return Context(self.device, Path(), 0)
 
 
 class Measured(NamedTuple):
-    """One number, or with `value` None the reason in `note` why there is none."""
+    """One number; if `value` is None, `note` says why there is no number."""
 
     quantity: str
     value: float | None
@@ -83,7 +84,7 @@ class Measured(NamedTuple):
 
 @dataclass(frozen=True)
 class Step:
-    """What to measure, in at most `limit` seconds of a GPU; `alone` if it needs all of it."""
+    """A measurement that takes at most `limit` seconds on a GPU, and needs it `alone` or not."""
 
     name: str
     measure: Callable[[Settings], Iterable[Measured]]
@@ -93,7 +94,7 @@ class Step:
 
 
 class Prediction(NamedTuple):
-    """What was expected of a quantity before the first run."""
+    """The prediction of a quantity, made before the first run, and its range."""
 
     predicted: float
     low: float
@@ -105,7 +106,7 @@ class Prediction(NamedTuple):
 
 
 def read_predictions(path: Path = PREDICTIONS) -> dict[str, Prediction]:
-    """Read the predictions by their patterns of quantities (`*` matches any text)."""
+    """Read the predictions, by patterns of names of quantities (`*` matches any text)."""
     with path.open(encoding="utf-8", newline="") as file:
         return {
             row["quantity"]: Prediction(*(float(row[name]) for name in Prediction._fields))
@@ -114,7 +115,7 @@ def read_predictions(path: Path = PREDICTIONS) -> dict[str, Prediction]:
 
 
 class Rows:
-    """The table on disk: a row is there as soon as its number is known."""
+    """The table on disk, to which each row is written as soon as its number is known."""
 
     def __init__(
         self, path: Path, origin: Mapping[str, Any], predictions: Mapping[str, Prediction]
@@ -127,7 +128,7 @@ class Rows:
             self._writer.writeheader()
 
     def add(self, step: str, seconds: float, measured: Measured) -> None:
-        """Write a row beside its prediction: the first whose pattern matches."""
+        """Write a row, with the first prediction whose pattern matches the quantity."""
         row: dict[str, Any] = {**measured._asdict(), "step": step, "seconds": round(seconds, 1)}
         patterns = (p for p in self._predictions if fnmatch.fnmatchcase(measured.quantity, p))
         pattern = next(patterns, None)
@@ -151,7 +152,7 @@ class Rows:
 
 
 def origin_of(device: str, commit: str | None) -> dict[str, Any]:
-    """Ask a process of its own what the rows' device and software are.
+    """Return the columns of device and software for all rows, found by a process of its own.
 
     Raises:
         VitrailError: torch cannot use the device.
@@ -195,25 +196,25 @@ def _version(package: str) -> str:
 
 @dataclass
 class Child:
-    """A step under way."""
+    """A running step."""
 
     step: Step
     process: Any
     begin: float
     end: float
-    told: bool = field(default=False)  # that its time is over
+    told: bool = field(default=False)  # whether it was sent SIGTERM because its time is over
 
     @property
     def seconds(self) -> float:
-        """How long it has run."""
+        """The time since the step began, in seconds."""
         return time.monotonic() - self.begin
 
 
 def run(steps: Iterable[Step], settings: Settings, rows: Rows, lanes: int, seconds: float) -> int:
-    """Take the steps in order, all in at most `seconds`; return how many failed.
+    """Run the steps in order, all together in at most `seconds`; return the number of failures.
 
-    Up to `lanes` steps run at a time. A step whose turn comes after `seconds` is left out, with a
-    row that says so.
+    Up to `lanes` steps run at the same time. A step whose turn comes after `seconds` is left out,
+    with a row that says so.
     """
     deadline = time.monotonic() + seconds
     waiting, running, failed = deque(steps), dict[Connection, Child](), 0
@@ -241,7 +242,7 @@ def run(steps: Iterable[Step], settings: Settings, rows: Rows, lanes: int, secon
                 rows.add(owner.step.name, owner.seconds, measured)
             for child in running.values():
                 _keep_in_time(child)
-    finally:  # whatever ends this process ends its steps
+    finally:  # if this process ends for any reason, its steps end, too
         for child in running.values():
             _signal_group(child.process.pid, signal.SIGKILL)
     return failed
@@ -273,7 +274,7 @@ def _keep_in_time(child: Child) -> None:
 
 
 def _end(child: Child, rows: Rows) -> int:
-    """Wait for a process that has closed its pipe, and end those that it has left behind."""
+    """End a step that has closed its pipe, with processes that it left; return 1 if it failed."""
     child.process.join(GRACE)
     _signal_group(child.process.pid, signal.SIGKILL)
     child.process.join()
@@ -291,7 +292,7 @@ def _signal_group(pid: int, number: signal.Signals) -> None:
 
 
 def _work(sender: Connection, step: Step, settings: Settings) -> None:
-    os.setsid()  # what it starts is in its group, and ends with it
+    os.setsid()  # processes that the step starts are in its group, and end with it
     torch.set_num_threads(settings.threads)
     without_tf32()
     try:
@@ -305,12 +306,12 @@ FAILED = "failed: "
 
 
 def failure(quantity: str, error: Exception) -> Measured:
-    """Make a row of an error."""
+    """Return the row that reports an error."""
     return Measured(quantity, None, note=f"{FAILED}{type(error).__name__}: {error}"[:500])
 
 
 def each(names: Iterable[str], measure: Callable[[str], Iterable[Measured]]) -> Iterator[Measured]:
-    """Measure one name after the other; where one fails the others go on."""
+    """Measure one name after the other; after a failure, go on with the next name."""
     for name in names:
         try:
             yield from measure(name)

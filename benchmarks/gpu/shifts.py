@@ -1,4 +1,4 @@
-"""Shifts of images that repeat themselves and of photographs; the bits of tokens by their place."""
+"""Logits under circular shifts of images; whether the bits of tokens depend on their place."""
 
 from __future__ import annotations
 
@@ -18,17 +18,18 @@ CONTENTS = ("stripes", "tiles", "two equal objects", "photographs")
 
 
 def steps() -> Iterable[Step]:
-    """One step for each kind of image."""
+    """Yield a step for each kind of image, and one for the bits of tokens."""
     for content in CONTENTS:
         yield Step(f"shift/{content}", partial(shifts, content=content), limit=60)
     yield Step("bits by place", bits_by_place, limit=30)
 
 
 def shifts(settings: Settings, content: str) -> Iterator[Measured]:
-    """Shift images circularly, each by its own offset, before the adaptive models, in float32.
+    """Compare logits of adaptive models before and after circular shifts of images, in float32.
 
-    It gives the largest change over the largest logit, the share of images whose logits keep their
-    bits, and of those that are certified (`vitrail.measures.selection_margins`).
+    Each image is shifted by its own offset. Measured are the largest change divided by the largest
+    logit, the share of images whose logits keep all bits, and the share of images that are
+    certified (`vitrail.measures.selection_margins`).
     """
     families, count = shift(settings.quick), 2 if settings.quick else 16
 
@@ -57,9 +58,10 @@ def _percent(each_one: Tensor) -> float:
 
 
 def bits_by_place(settings: Settings) -> Iterator[Measured]:
-    """Move tokens to other places before layers that see each alone: do they keep their bits?
+    """Measure how many results of tokenwise layers keep their bits if tokens move to other places.
 
-    What rounding by place changes in a score must stay below `vitrail.shift.polyphase.TIE_RTOL`.
+    The change that rounding by place makes in a score must be below
+    `vitrail.shift.polyphase.TIE_RTOL`.
     """
     device, side, step = settings.device, 224, 4
     count, width = (2, 24) if settings.quick else (32, 96)

@@ -1,9 +1,9 @@
-"""Training from a resolved recipe: killed and resumed, and Flowers-102 by the papers' own recipe.
+"""Trainings from resolved recipes: one that is killed and resumed, and those on Flowers-102.
 
 Recipes are the plain data of ``recipes.json``, which `tools.gpu_inputs` writes. Samples, order,
-augmentation, steps and checkpoints are those of `replication.training`, whose loop itself needs the
-parser of recipes (pydantic): `train` here takes the same steps, and a test compares the bits of the
-weights.
+augmentation, steps and checkpoints are those of `replication.training`. The training loop of that
+package needs pydantic, which parses recipes. So `train` is another loop of the same steps; a test
+checks that its weights have the same bits.
 """
 
 from __future__ import annotations
@@ -46,27 +46,27 @@ RESUMED = "flowers102-ape"  # the recipe whose training is killed and resumed
 
 
 def steps() -> Iterable[Step]:
-    """The resumption, then Flowers-102 by the text and as published."""
+    """Yield one step: a training that is killed and resumed."""
     yield Step("resume", resume, limit=100)
 
 
 def flowers_steps() -> Iterable[Step]:
-    """One for each recipe: APE, Auto-APE, RoPE, Auto-RoPE by the text, then as published."""
+    """Yield a step for each recipe: the four embeddings by the text, then as published."""
     for name in json.loads(RECIPES.read_text(encoding="utf-8")):
         yield Step(f"flowers/{name}", partial(flowers, name=name), limit=3600)
 
 
 def read_recipe(name: str) -> tuple[Any, Any, Mapping[str, float]]:
-    """Return a recipe and its dataset with the attributes that training reads, and what is printed.
+    """Return a recipe, its dataset, and the paper's printed numbers.
 
-    The recipe also has its ``hash``.
+    Recipe and dataset have the attributes that training reads; the recipe also has its ``hash``.
     """
     entry = json.loads(RECIPES.read_text(encoding="utf-8"))[name]
     return resolved(entry["recipe"], entry["hash"]), attributes(entry["dataset"]), entry["printed"]
 
 
 def resolved(values: Mapping[str, Any], identity: str) -> Any:
-    """Give a recipe's plain data the attributes that training reads."""
+    """Return a recipe with the attributes that training reads, from plain data and its hash."""
     recipe = attributes(values)
     recipe.hash = identity
     recipe.batch.share = lambda devices: recipe.batch.size // recipe.batch.micro // devices
@@ -74,7 +74,7 @@ def resolved(values: Mapping[str, Any], identity: str) -> Any:
 
 
 def attributes(values: Mapping[str, Any]) -> Any:
-    """Make attributes of the keys of nested dictionaries, but for `MAPPINGS`."""
+    """Turn nested dictionaries into objects with attributes, except those under `MAPPINGS`."""
     return SimpleNamespace(
         **{
             key: attributes(value) if isinstance(value, dict) and key not in MAPPINGS else value
@@ -96,10 +96,10 @@ def train(
 ) -> tuple[nn.Module, int, int]:
     """Train, or go on from the newest checkpoint in `folder`, as the engine's loop does.
 
-    After SIGTERM it saves a checkpoint and returns.
+    After SIGTERM, a checkpoint is saved and the function returns.
 
     Returns:
-        the trained model on `device`, how many steps were taken in all, and how many there are.
+        the trained model on `device`, the number of steps done, and the number of all steps.
     """
     torch.backends.cudnn.allow_tf32 = True  # torch's default, which the engine leaves
     team, batch = Team.assemble(device), recipe.batch
@@ -140,7 +140,7 @@ def train(
 
 
 def resume(settings: Settings) -> Iterator[Measured]:
-    """Train on noise twice, and once killed in the middle: is every bit of the weights the same?"""
+    """Train on noise twice, and once killed and resumed; count the tensors that differ."""
     folder = settings.runs / "resume"
     shutil.rmtree(folder, ignore_errors=True)
     weights = {}
@@ -148,7 +148,7 @@ def resume(settings: Settings) -> Iterator[Measured]:
         process = _start_resumable(settings, folder / run)
         if run == "killed":
             _wait_for_checkpoint(folder / run / "checkpoints", process)
-            time.sleep(0.05)  # into a later step
+            time.sleep(0.05)  # so that the kill interrupts a later step
             process.kill()
             process.join()
             if process.exitcode != -signal.SIGKILL:
@@ -198,8 +198,8 @@ def _wait_for_checkpoint(folder: Path, process: Any) -> None:
 def flowers(settings: Settings, name: str) -> Iterator[Measured]:
     """Train one recipe of position's Table 2 on Flowers-102, and compare with the printed number.
 
-    The archive's images are resized already. As published, the policy acts on the stored image and
-    what comes out is resized; here it acts on the resized image.
+    The images of the archive are resized already. In the recipes as published, the augmentation
+    policy acts on the stored image, and its result is resized; here it acts on the resized image.
     """
     quantity = f"flowers/{name}"
     if not settings.archive.is_file():
@@ -229,7 +229,7 @@ def flowers(settings: Settings, name: str) -> Iterator[Measured]:
 
 
 def _beside(printed: Mapping[str, float], top1: float, recipe: Any, settings: Settings) -> str:
-    """Say whether an accuracy agrees with the printed one, as one seed may."""
+    """Return the note of an accuracy: whether it is within the tolerance of the printed one."""
     if settings.quick:
         return "of one epoch of few images"
     agrees = abs(top1 - printed["top1"]) <= printed["tolerance"]
@@ -245,7 +245,7 @@ def _pictures(archive: Path, info: Any, split: str) -> Pictures:
 
 @torch.no_grad()
 def accuracy(model: nn.Module, samples: EvaluationSamples, settings: Settings) -> float:
-    """Return the percentage of images whose label is the best one."""
+    """Return the top-1 accuracy in percent."""
     model.eval()
     right = torch.zeros(2, dtype=torch.int64)
     for images, labels in eval_loader(samples, batch_size=512):
