@@ -11,8 +11,8 @@ snakemake/snakemake-executor-plugin-slurm:
   stopped (#456). SLURM sends each job a signal before its time is up (#242). Only jobs with GPUs
   ask for a type of GPU.
 - Waiting. If a job waits in the queue for a reason that will not pass, the user is told. If a job
-  has left the queue without being seen to end, it is judged by its output (#33). A query that fails
-  forgets no job (#207).
+  has left the queue and no query has seen its end, it is judged by its output (#33). After a failed
+  query no job is forgotten (#207).
 - Failure. The innermost command of a job writes the kind of its failure
   (`replication.cluster.failures`). An error of the user is final. A job that met a faulty node is
   submitted again without that node (#15: otherwise only nodes that SLURM itself has given up are
@@ -138,9 +138,9 @@ class JobHistory:
     """The history of a job.
 
     `output` is the time of each output file before the last submission. `unlisted` is the number of
-    queries since the last one that listed the job. `memory` is the memory that it asks for from now
-    on, in MB; 0 for its own. `put_off` is how often another job held its folder, and `sick` how
-    many faulty nodes it has met.
+    queries since the last one that listed the job. `memory` is the memory in MB that it asks for
+    from now on; 0 if it asks for what its rule says. `put_off` is how often another job held its
+    folder, and `sick` how many faulty nodes it has met.
     """
 
     output: dict[str, int | None] = field(default_factory=dict)

@@ -2,10 +2,10 @@
 
     [31/668, 4 min] train variance vit_s-mixup0.0-cutmix1.0 0: 11 s
 
-These are the steps done and all steps, the time since Snakemake began the first one, the rule, what
-the step made (its wildcards without the hashes of recipes), and the time since Snakemake began it:
-on a cluster its wait in the queue is part of that. What is not about steps, such as errors and dry
-runs, Snakemake's own handler writes.
+A line has the number of steps done and of all steps, the time since Snakemake began the first step,
+the rule, what the step made (its wildcards without the hashes of recipes), and the time since
+Snakemake began the step, which on a cluster includes its wait in the queue. Snakemake's own handler
+writes all other messages, such as errors and dry runs.
 """
 
 import re
@@ -21,11 +21,11 @@ from snakemake_interface_logger_plugins.common import LogEvent
 __all__ = ["LogHandler"]
 
 HASH = re.compile(r"-[0-9a-f]{8}(?![0-9a-f])")
-SELECTION = "Select jobs to execute..."  # said before each step, as an event of no kind
+SELECTION = "Select jobs to execute..."  # Snakemake's message before each step, which has no event
 
 
 class Step(NamedTuple):
-    """A step: what is said of it, and when it began in seconds."""
+    """A step: its name in the log, and the time when it began, in seconds."""
 
     name: str
     began: float
@@ -40,7 +40,7 @@ class LogHandler(LogHandlerBase):
     has_formatter = True
     needs_rulegraph = False
 
-    def __post_init__(self) -> None:  # which the base class calls
+    def __post_init__(self) -> None:  # the base class calls it
         settings = self.common_settings
         stream = sys.stdout if settings.stdout else sys.stderr
         formatter = DefaultFormatter(settings.quiet, settings.show_failed_logs)
@@ -50,7 +50,7 @@ class LogHandler(LogHandlerBase):
         self.first: float | None = None
 
     def emit(self, record: LogRecord) -> None:
-        """Note when a step begins and ends; write a line when it is counted as done."""
+        """Record when a step begins and ends; write a line when Snakemake counts it as done."""
         event = getattr(record, "event", None)
         if self.common_settings.dryrun:
             self.plain.handle(record)
@@ -58,7 +58,7 @@ class LogHandler(LogHandlerBase):
             step = Step(_name_of(record), monotonic())
             self.running[record.__dict__["jobid"]] = step
             self.first = self.first or step.began
-        elif event == LogEvent.JOB_FINISHED:  # `--quiet rules` did not tell that it began
+        elif event == LogEvent.JOB_FINISHED:  # with `--quiet rules` its beginning was not reported
             self.finished = self.running.pop(record.__dict__["job_id"], None)
         elif event == LogEvent.PROGRESS and self.finished and self.first:
             record.event = None
@@ -69,7 +69,7 @@ class LogHandler(LogHandlerBase):
 
 
 def _name_of(record: LogRecord) -> str:
-    """Return the rule and its wildcards."""
+    """Return the name of a step: its rule and its wildcards, without hashes."""
     wildcards = (record.__dict__["wildcards"] or {}).values()
     return " ".join([record.__dict__["rule_name"], *(HASH.sub("", word) for word in wildcards)])
 
@@ -81,5 +81,5 @@ def _told(step: Step, first: float, progress: LogRecord) -> str:
 
 
 def _told_time(seconds: float) -> str:
-    """Return a time in seconds below two minutes, and in minutes from there."""
+    """Return a time as text: in seconds below two minutes, otherwise in minutes."""
     return f"{seconds:.0f} s" if seconds < 120 else f"{seconds / 60:.0f} min"

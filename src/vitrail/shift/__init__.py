@@ -1,7 +1,7 @@
 """Truly shift-equivariant Vision Transformers (Rojas-Gomez et al., CVPR 2024).
 
-A strided operation of a ViT lays a fixed grid over its input. The paper lays the grid where the
-energy of its tokens is largest, so that a circular shift of the input moves the grid along.
+A strided operation of a ViT lays a fixed grid over its input. The paper takes the grid whose tokens
+have the largest energy, so that a circular shift of the input also shifts the grid.
 
 Read first examples/a_swin_in_one_file.py: all of A-Swin, with the numbers of the paper's equations.
 Then read `swin`. Two other examples have one method each in one file: a_cvt_in_one_file.py and
@@ -15,5 +15,5 @@ paper. Here are:
 - `certificate`: by how much rounding can move these scores, which certifies a choice;
 - `geometry`: where tokens sit in the image, and how features are put back (unpooling);
 - `features`: the stages of a model for dense tasks; `upernet`: a decoder on them, for segmentation;
-- `conversion`: from a plain model to its adaptive one, and a check that it is invariant.
+- `conversion`: converts a plain model to its adaptive one, and checks that this is invariant.
 """

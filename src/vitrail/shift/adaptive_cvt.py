@@ -2,17 +2,18 @@
 
 All of A-CvT in one file, equation by equation: examples/a_cvt_in_one_file.py.
 
-CvT has two kinds of strided convolutions, the embeddings and the keys and values. Both can sample
-the phase of the most energy, by A-token and by adaptive polyphase sampling (shift, Eq. 13-14,
-Eq. 23: `selection.strongest_tokens`). All convolutions are circular. Two other files complete the
-method: `selection`, with the choices, and `cvt`, the plain model.
+CvT has two kinds of strided convolutions: those of the embeddings, and those of keys and values.
+Both can sample the phase of the largest energy, by A-token and by adaptive polyphase sampling
+(shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). All convolutions are circular. Two other
+files complete the method: `selection`, with the choices, and `cvt`, the plain model.
 
-``"per_layer"`` scores embeddings before their norm, and in each attention samples keys, convolved
-at every token, and values at the keys' strongest phase. ``"per_stage"`` selects once per stage:
-tokens are rolled so that the strongest phase, modulo a common multiple of the strides that follow,
-comes first. Circular convolutions then commute with the shifts that remain, so keys, values and the
-next embedding all take the first phase. In the first stage the image is also rolled to an anchor
-and tokenised again (`selection.tokens_at`), so that all shifts of an image give the same bits.
+``"per_layer"`` scores embeddings before their norm. In each attention it convolves keys and values
+at every token, and samples both at the strongest phase of the keys. ``"per_stage"`` selects once
+per stage: the tokens are rolled so that the strongest phase, modulo a common multiple of the
+strides that follow, comes first. Shifts of the image then move the tokens only by multiples of
+these strides, with which circular convolutions commute, so keys, values and the next embedding all
+take the first phase. In the first stage the image is also rolled to an anchor and tokenised again
+(`selection.tokens_at`), so that all shifts of an image give the same bits.
 """
 
 from __future__ import annotations
@@ -42,12 +43,12 @@ for _node in ("roll", "tokens_at"):  # one node each of a traced graph
 
 
 class AdaptiveConvAttention(ConvAttention):
-    """Attention to the strongest phase of the keys, or with "per_stage" to the first."""
+    """Attention to the strongest phase of the keys, or with "per_stage" to the first phase."""
 
     grid: FixedSelection
 
     def keys_and_values(self, feature_map: Tensor, padding: int) -> tuple[Tensor, Tensor]:
-        """Convolve padded ``(B, H, W, C)`` at every token, sample both at the phase of the keys."""
+        """Return keys and values of a padded map ``(B, H, W, C)``, both at the keys' phase."""
         if not self.grid.per_operation:
             return super().keys_and_values(feature_map, padding)
         dense = self.key.convolve(feature_map, padding, stride=1)
@@ -57,7 +58,9 @@ class AdaptiveConvAttention(ConvAttention):
 
 
 class AdaptiveCvT(Adaptive, CvT):
-    """CvT made truly shift-equivariant, by default A-CvT-13; its arguments but `padding_mode`.
+    """CvT made truly shift-equivariant, by default A-CvT-13.
+
+    The arguments are those of `CvT`, without `padding_mode`.
 
     Raises:
         VitrailError: `img_size` does not fit, or `selection` is unknown.
@@ -75,12 +78,12 @@ class AdaptiveCvT(Adaptive, CvT):
         self.later_grid = self.grid.behind_anchor()
         for block in (block for stage in self.stages for block in stage.blocks):
             set_class(block.attn, AdaptiveConvAttention).grid = self.later_grid
-        # What reads a stage's tokens: its keys and values, and the next stage's embedding.
+        # Strides of what reads a stage's tokens: its keys and values, and the next embedding.
         ahead = (*self.strides[1:], 1)
         self.periods = [math.lcm(*pair) for pair in zip(self.kv_strides, ahead, strict=True)]
 
     def init_non_persistent_buffers(self) -> None:
-        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        """Make the tables for the tokeniser's scores, which are in no state dict."""
         prepare_correlation(self.stages[0].embed.conv)
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
@@ -90,7 +93,7 @@ class AdaptiveCvT(Adaptive, CvT):
             images = x.permute(0, 3, 1, 2)
             tokens, phase = chosen(images, conv)
             frame = frame.sampled(phase, self.strides[index])
-        else:  # the last stage's tokens are aligned already
+        else:  # the tokens of the stage before are aligned already
             tokens, frame = super()._embed(index, x, frame)
         offset = chosen.choose_stage_offset(tokens, self.periods[index], anchored=index == 0)
         if offset is not None:

@@ -103,10 +103,10 @@ class AdaptiveAttention(MultiScaleAttention):
     distance_h: Tensor
     distance_w: Tensor
     key_place: Tensor
-    """``(keys, rows + columns)``, 1 at the row and the column of each key; zeros fill it up."""
+    """``(keys, rows + columns)``, 1 at the row and at the column of each key, padded by zeros."""
 
     def make_adaptive(self, size: Size, grid: FixedSelection) -> None:
-        """Complete an attention over `size` tokens that timm has built, with new tables."""
+        """Complete an attention that timm has built, with new tables for a map of `size` tokens."""
         self.grid = grid
         self.stride_q, self.stride_kv = self.pool_q.stride[0], self.pool_k.stride[0]
         # The tables have a row for each multiple of the step. If both strides are above 1 and the
@@ -121,7 +121,7 @@ class AdaptiveAttention(MultiScaleAttention):
         self.init_non_persistent_buffers()
 
     def init_non_persistent_buffers(self) -> None:
-        """Make what no checkpoint holds; timm's name, for models that were built without memory."""
+        """Make the buffers that are in no state dict; timm calls this after `Module.to_empty`."""
         for axis, period in zip(AXES, self.size, strict=True):
             queries = torch.arange(0, period, self.stride_q)
             keys = torch.arange(0, period, self.stride_kv)
@@ -136,10 +136,11 @@ class AdaptiveAttention(MultiScaleAttention):
         self.register_buffer("key_place", place.to(self.proj.weight), persistent=False)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:  # type: ignore[override]
-        """Attend.
+        """Attend among the tokens of each image.
 
         Args:
-            x: tokens ``(B, H, W, C)``; the first is on all grids unless every operation chooses.
+            x: tokens ``(B, H, W, C)``. Unless every operation chooses its grid, all grids begin at
+                the first token.
 
         Returns:
             ``(B, H / s, W / s, D)`` for queries of stride s, and the phase of their grid,
@@ -201,7 +202,7 @@ class AdaptiveAttention(MultiScaleAttention):
     def _strongest(self, x: Tensor, conv: nn.Conv2d, first: Tensor) -> tuple[Tensor, Tensor]:
         """Convolve ``(B, H, W, D)`` at every token, and keep the strongest grid and its phase.
 
-        Of stride 1 there is one grid, of phase `first`.
+        With stride 1 there is one grid only, whose phase is `first`.
         """
         dense = self._convolved(x, [conv], stride=1)
         if conv.stride[0] == 1:
@@ -209,7 +210,7 @@ class AdaptiveAttention(MultiScaleAttention):
         return strongest_tokens(dense, conv, self.grid.in_order)
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
-        """Convolve ``(B, H, W, N)``, which holds the heads for each of `convs`, at a stride."""
+        """Convolve ``(B, H, W, N)``, whose channels are the heads of each of `convs`."""
         x = circular_pad(x, *borders(convs[0], stride)).permute(0, 3, 1, 2)
         weights = torch.stack([conv.weight for conv in convs])[:, None]  # all heads have the same
         weight = weights.expand(-1, self.num_heads, -1, -1, -1, -1).flatten(0, 2)
@@ -218,7 +219,7 @@ class AdaptiveAttention(MultiScaleAttention):
     def _embeddings(self, shift: Tensor) -> list[Tensor]:
         """Return the embedding of each pair of query and key: for each axis ``(B or 1, Q, K, d)``.
 
-        Its row of the table is the circular distance divided by the step, rounded down.
+        The row of the table is the circular distance divided by the step, rounded down.
         """
         distances = (self.distance_h, self.distance_w)
         tables = (self.rel_pos_h, self.rel_pos_w)
@@ -243,7 +244,7 @@ class AdaptiveAttention(MultiScaleAttention):
 
 
 class AdaptiveBlock(MultiScaleBlock):
-    """timm's block; its skip connection is pooled around the grid of the queries."""
+    """timm's block; its skip connection is pooled on the grid of the queries, circularly."""
 
     attn: Any
     shortcut_pool_attn: Any
@@ -280,12 +281,12 @@ def stage_period(stage: Any) -> int:
 
 @register_notrace_module
 class AdaptiveStage(MultiScaleVitStage):
-    """timm's stage; its `period` is its `stage_period`."""
+    """timm's stage with the attribute `period`, its `stage_period`."""
 
     blocks: Any
 
     def make_adaptive(self, size: Size, grid: FixedSelection) -> Size:
-        """Complete a stage over `size` tokens that timm has built; return its output's size."""
+        """Complete a stage that timm has built, over `size` tokens; return its output's size."""
         stride, self.period = 1, stage_period(self)
         for block in self.blocks:
             attention = set_class(set_class(block, AdaptiveBlock).attn, AdaptiveAttention)
@@ -305,10 +306,10 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     """A-MViTv2.
 
     Args:
-        cfg: timm's, without class token and absolute position embedding.
-        img_size: pixels, rows and columns.
+        cfg: timm's configuration, without class token and absolute position embedding.
+        img_size: (height, width) of the images in pixels, or the side of square images.
         selection: "per_layer", "per_stage" or "fixed", see the module.
-        kwargs: of timm's model.
+        kwargs: other arguments of timm's model.
 
     Raises:
         VitrailError: strides do not divide the image, or `cfg` or `selection` is not supported.
@@ -326,7 +327,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         **kwargs: Any,
     ) -> None:
         size = cast(Size, tuple(to_2tuple(img_size)))
-        super().__init__(cfg, (max(size), max(size)), **kwargs)  # timm's must be square
+        super().__init__(cfg, (max(size), max(size)), **kwargs)  # timm accepts square sizes only
         self.make_adaptive(selection, size)
 
     @classmethod
@@ -337,7 +338,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         inplace: bool = False,
         **modules: Any,
     ) -> Self:
-        """Return an MViTv2 of timm's made adaptive: see `Adaptive.of`.
+        """Return timm's MViTv2 made adaptive: see `Adaptive.of`.
 
         The tables of its position embedding are folded.
 
@@ -350,7 +351,10 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         return adaptive
 
     def make_adaptive(self, selection: str, size: Size | None = None) -> None:
-        """Complete a model that timm has built, with new tables; by default for its own images."""
+        """Complete a model that timm has built, with new tables.
+
+        `size` is the (height, width) of the images, by default that of the model.
+        """
         attentions = (block.attn for stage in self.stages for block in stage.blocks)
         plain = self.cls_token is None and self.pos_embed is None
         if not plain or not all(map(_can_be_adaptive, attentions)):
@@ -376,7 +380,7 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
             tokens = set_class(stage, AdaptiveStage).make_adaptive(tokens, self.later_grid)
 
     def init_non_persistent_buffers(self) -> None:
-        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        """Make the tables for the tokeniser's scores, which are in no state dict."""
         prepare_correlation(self.patch_embed.proj)
 
     @staticmethod
@@ -388,10 +392,10 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
             )
 
     def set_input_size(self, img_size: int | Size) -> None:
-        """Change the size of images; the tables of the position embedding are resized.
+        """Change the size of images, and resize the tables of the position embedding.
 
         Raises:
-            VitrailError: the strides do not divide it.
+            VitrailError: the strides do not divide `img_size`.
         """
         size, trained = cast(Size, to_2tuple(img_size)), self.state_dict()
         self._check_fit(size, self.size_multiple)
@@ -423,10 +427,10 @@ def _can_be_adaptive(attn: Any) -> bool:
 
 
 def adaptive_filter(state_dict: dict[str, Tensor], model: nn.Module) -> dict[str, Tensor]:
-    """Make a checkpoint fit an adaptive model, be it a published one of the plain model or ours.
+    """Adapt weights of a plain MViTv2, such as published ones, or of ours to an adaptive model.
 
-    Tables of another image size are resized, a plain model's as timm does, and loading folds them;
-    those of an adaptive model around their circle.
+    Tables of another image size are resized. Those of a plain model are resized as timm does, and
+    folded when they are loaded. Those of an adaptive model are resized circularly.
     """
     if "stages.0.blocks.0.norm1.weight" not in state_dict:
         state_dict = checkpoint_filter_fn(state_dict, model)
@@ -443,7 +447,7 @@ def _resized(table: Tensor, period: int) -> Tensor:
 
 
 def _resized_circle(table: Tensor, period: int) -> Tensor:
-    """Interpolate a table of circular distances, of which 0 stays 0, to `period` of them."""
+    """Interpolate a table of circular distances to `period` rows; row 0 is kept."""
     closed = torch.cat([table, table[:1]]).mT[None]
     resized = functional.interpolate(closed, size=period + 1, mode="linear", align_corners=True)
     return resized[0, :, :-1].mT

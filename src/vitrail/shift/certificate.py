@@ -1,18 +1,19 @@
-"""By how much rounding can move the scores that choose a grid: a certificate of the choice.
+"""Bound the rounding errors of the scores that choose a grid: a certificate of the choice.
 
-A circular shift of an image permutes the exact scores of its grids. Computed ones are summed in
-another order, so each is off by at most a bound e. If the best computed score is ahead of the next
-by more than 4 e, the exact one is by more than 2 e, and every shift of the image chooses the same
-grid. The margin is that gap over 4 e: above 1 the choice is certain. The bounds are those of any
-order of n roundings, ``gamma_n(n) = n u / (1 - n u)`` of the sum of the terms' magnitudes (Higham,
-Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
+A circular shift of an image permutes the exact scores of its grids. The computed scores of the
+shifted image are sums in another order, and each differs from the exact score by at most a bound e.
+If the largest computed score is more than 4 e above the second largest, then the largest exact
+score is more than 2 e above the second, and every shift of the image chooses the same grid. The
+margin is this difference divided by 4 e: if it is above 1, the choice is certain. The bounds hold
+for any order of n roundings: ``gamma_n(n) = n u / (1 - n u)`` times the sum of the terms'
+magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
 
-They count the roundings of what is computed from tokens, and those of the projection that scores a
-tokeniser's grids. They take every other convolution to give a token the same bits wherever it lies,
-as was measured on CPUs. On a device whose convolutions round by place (tensor cores, Winograd) the
-margins leave these roundings out. Behind the anchor nothing depends on the place
+The bounds include the roundings of computations on tokens, and those of the projection that scores
+a tokeniser's grids. All other convolutions are assumed to give a token the same bits at every
+place, as was measured on CPUs. On a device whose convolutions round by place (tensor cores,
+Winograd) the margins do not include these roundings. After the anchor nothing depends on the place
 (`selection.tokens_at`). A convolution that rounds its factors to TensorFloat-32 gives tokens the
-same bits in every place.
+same bits at every place.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from vitrail.shift.polyphase import (
 
 
 def gamma_n(count: int, dtype: torch.dtype) -> float:
-    """Return the relative error of `count` roundings of `dtype` at most."""
+    """Return the bound of the relative error of `count` roundings to `dtype`."""
     part = count * torch.finfo(dtype).eps / 2
     return part / (1 - part)
 
@@ -49,9 +50,9 @@ def margin(scores: Tensor, error: Tensor) -> Tensor:
 
 
 def places_error(energies: Tensor, error: Tensor | None = None) -> Tensor:
-    """Bound the error of `tie_break_scores` of ``(B, ..., H, W)`` that are not negative: ``(B,)``.
+    """Bound the error of `tie_break_scores` of energies ``(B, ..., H, W)``: ``(B,)``.
 
-    `error`, of the same shape, is that of the energies.
+    Energies are not negative. `error`, of their shape, bounds their own errors.
     """
     places, count = tie_break_scores(energies), energies.shape[-2] + energies.shape[-1] + 2
     bound = gamma_n(count, places.dtype) * places.flatten(1).amax(dim=1)
@@ -74,7 +75,7 @@ def tie_break_margin(scores: Tensor, error: Tensor, ties: Tensor, tie_error: Ten
     unit = torch.finfo(scores.dtype).eps if scores.is_floating_point() else 0.0
     change = error * (1 + TIE_RTOL) + unit * limit[:, 0, 0]
     apart = (below - limit[:, 0]).abs().amin(dim=1)
-    # Equal integers are compared alike wherever they are.
+    # Without an error (integer scores) the comparison gives the same result for every shift.
     equal = (apart / (4 * change)).where(change > 0, torch.inf)
     return torch.minimum(equal, margin(break_ties(scores, ties).flatten(1), tie_error))
 
@@ -89,9 +90,10 @@ def grid_margin(
 
     Args:
         energies: ``(B, P, Q, H, W)``.
-        error: of the energies, of their shape; None where they have the same bits in any shift.
+        error: bounds of the errors of the energies, of their shape; None if the energies have the
+            same bits for every shift.
         scores: ``(B, P, Q)``, by default the sums of the energies.
-        score_error: of the scores, ``(B,)``.
+        score_error: bounds of the errors of the scores, ``(B,)``.
     """
     unit = torch.finfo(energies.dtype).eps
     if scores is None:
@@ -113,9 +115,9 @@ def grid_margin(
 def correlation_error(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Bound the error of `correlation_energies` of ``(B, C, H, W)``: ``(B,)``.
 
-    The magnitudes of all terms of a grid sum to at most ``(k ||W|| ||x|| + sqrt(N) ||b||)^2``, by
-    the inequalities of Cauchy and Minkowski: N is the number of tokens, and k^2 that of the tokens
-    of a grid that read one pixel.
+    The sum of the magnitudes of all terms of a grid is at most
+    ``(k ||W|| ||x|| + sqrt(N) ||b||)^2``, by the inequalities of Cauchy and Minkowski. N is the
+    number of tokens of a grid, and k^2 the number of these tokens that read the same pixel.
     """
     stride, kernel, taps = conv.stride[0], conv.kernel_size[0], conv.weight[0].numel()
     tokens = x.shape[2] * x.shape[3] // stride**2

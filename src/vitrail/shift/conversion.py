@@ -1,11 +1,11 @@
-"""From a plain model to its shift-equivariant one (shift, Sec. A5.3), and a check that it is.
+"""Convert a plain model to a shift-equivariant one (shift, Sec. A5.3), and check the result.
 
     model = timm.create_model("swin_tiny_patch4_window7_224", pretrained=True)
     model = make_shift_equivariant(model)
     invariance_error(model, torch.randn(2, 3, 224, 224))
 
-The adaptive modules have the parameters of the plain ones. What the weights have learned for a
-fixed grid they must learn for the chosen one: the paper fine-tunes for 10 to 20 epochs (Table A12).
+The adaptive modules have the parameters of the plain ones. Weights that were trained with fixed
+grids must be fine-tuned for the chosen grids: the paper does so for 10 to 20 epochs (Table A12).
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def make_shift_equivariant(
 ) -> nn.Module:
     """Return a plain model made truly shift-equivariant, with its weights.
 
-    Its logits do not change under circular shifts of any image, also of one that equals its own
-    shift, such as stripes: see `polyphase`.
+    Its logits do not change under circular shifts of any image, not even of an image that equals
+    its own shift, such as stripes (see `polyphase`).
 
     Args:
         model: timm's Swin, SwinV2 or MViTv2, or our CvT, of any size and configuration.
@@ -73,14 +73,14 @@ def make_shift_equivariant(
 
 
 def _full_name(model_type: type) -> str:
-    """Return a class's name with its module: torchvision, too, has a SwinTransformer."""
+    """Return a class's name with its module, because torchvision has a SwinTransformer, too."""
     return f"{model_type.__module__}.{model_type.__name__}"
 
 
 def _rename(adaptive: Any, selection: Selection) -> None:
-    """Have timm's record of a model say what it has become, so that it is saved as that.
+    """Set the architecture in timm's records of a model, so that it is saved as an adaptive one.
 
-    Where no adaptive model of that name is registered, timm says so when it is to come back.
+    If no adaptive model of that name is registered, timm cannot build the saved model, and says so.
     """
     cfg = dict(getattr(adaptive, "pretrained_cfg", {}))
     if "architecture" in cfg:
@@ -98,9 +98,9 @@ def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: in
 
     Args:
         model: ``(B, C, H, W)`` to ``(B, classes)``; used in evaluation mode.
-        images: each is shifted by an offset of its own.
-        shifts: how many times.
-        seed: of the offsets.
+        images: images ``(B, C, H, W)``, each of which is shifted by its own offset.
+        shifts: number of shifts of each image.
+        seed: seed of the offsets.
 
     Returns:
         about 1e-13 for an equivariant model in float64, about 1e-5 in float32.
@@ -109,7 +109,7 @@ def invariance_error(model: nn.Module, images: Tensor, shifts: int = 4, seed: in
 
 
 def random_shifts(images: Tensor, shifts: int, seed: int) -> Group:
-    """Circular shifts of images ``(B, C, H, W)``: each element has an offset for each image.
+    """Return random circular shifts of ``(B, C, H, W)``; each has an offset for each image.
 
     Raises:
         VitrailError: the images have another number of dimensions.

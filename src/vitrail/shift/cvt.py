@@ -42,13 +42,13 @@ class ConvEmbed(nn.Module):
 
     def __init__(self, in_chans: int, dim: int, kernel: int, stride: int) -> None:
         super().__init__()
-        # As much in front as behind, so that H pixels make H / stride tokens.
+        # The same padding on both sides, so that H pixels make H / stride tokens.
         self.conv = nn.Conv2d(in_chans, dim, kernel, stride, padding=(kernel - stride + 1) // 2)
         self.norm = nn.LayerNorm(dim, eps=EPS)
         self.circular = False
 
     def convolve(self, x: Tensor) -> Tensor:
-        """Embed ``(B, H, W, C)`` as ``(B, H / s, W / s, D)``, not normalised yet."""
+        """Embed ``(B, H, W, C)`` as ``(B, H / s, W / s, D)``, before the norm."""
         conv, stride, padding = self.conv, self.conv.stride[0], int(self.conv.padding[0])
         if self.circular:
             x, padding = circular_pad(x, *borders(conv, stride)), 0
@@ -66,7 +66,7 @@ class ConvProjection(nn.Module):
         self.linear = nn.Linear(dim, dim)
 
     def convolve(self, x: Tensor, padding: int, stride: int | None = None) -> Tensor:
-        """Convolve ``(B, H, W, C)``, at `stride` if not the layer's own."""
+        """Convolve ``(B, H, W, C)``, by default at the layer's own stride."""
         stride = self.conv.stride[0] if stride is None else stride
         x = functional.conv2d(
             x.permute(0, 3, 1, 2), self.conv.weight, None, stride, padding, groups=x.shape[-1]
@@ -74,7 +74,7 @@ class ConvProjection(nn.Module):
         return x.permute(0, 2, 3, 1)
 
     def project(self, prefix: Tensor, x: Tensor) -> Tensor:
-        """Return ``(B, P + H W, C)`` of class tokens and what `convolve` has made of the others."""
+        """Project P class tokens and a map that `convolve` has returned: ``(B, P + H W, C)``."""
         x = self.norm(x.permute(0, 3, 1, 2)).permute(0, 2, 3, 1).flatten(1, 2)
         if prefix.shape[1]:
             x = torch.cat([prefix, x], dim=1)
@@ -99,7 +99,7 @@ class ConvAttention(nn.Module):
         self.circular = False
 
     def forward(self, x: Tensor, size: Size) -> Tensor:
-        """Attend within ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        """Attend among the tokens ``(B, P + H W, C)`` of each image; `size` is ``(H, W)``."""
         prefix, feature_map = x.split([x.shape[1] - size[0] * size[1], size[0] * size[1]], dim=1)
         feature_map = feature_map.unflatten(1, size)
         padding = 0 if self.circular else 1
@@ -137,7 +137,7 @@ class Mlp(nn.Module):
         self.fc2 = nn.Linear(hidden, dim)
 
     def forward(self, x: Tensor) -> Tensor:
-        """Apply it to the last axis."""
+        """Apply the MLP to the last axis."""
         # A QuickGELU is a SiLU between two scalings, which cost less on weights than on tokens.
         scale = 1.702
         x = functional.linear(x, self.fc1.weight * scale, self.fc1.bias * scale)
@@ -159,7 +159,7 @@ class Block(nn.Module):
         self.drop_path2 = DropPath(drop_path) if drop_path else nn.Identity()
 
     def forward(self, x: Tensor, size: Size) -> Tensor:
-        """Transform ``(B, P + H W, C)``, `size` being ``(H, W)``; same shape."""
+        """Apply the block to tokens ``(B, P + H W, C)``; `size` is ``(H, W)``."""
         x = x + self.drop_path1(self.attn(self.norm1(x), size))
         return x + self.drop_path2(self.mlp(self.norm2(x)))
 
@@ -193,13 +193,13 @@ class Stage(nn.Module):
 
 
 def _recomputation(block: nn.Module) -> tuple[Any, Any]:
-    """Return what to compute `block` in, and what to recompute it in."""
+    """Return the contexts in which `block` is computed, and computed again."""
     return nullcontext(), _without_statistics(block)
 
 
 @contextmanager
 def _without_statistics(block: nn.Module) -> Iterator[None]:
-    """Keep a batch that is recomputed from entering the running statistics a second time."""
+    """Prevent a recomputed batch from updating the running statistics a second time."""
     norms = [module for module in block.modules() if isinstance(module, nn.BatchNorm2d)]
     before = [(norm.momentum, norm.num_batches_tracked) for norm in norms]
     for norm in norms:
@@ -215,24 +215,28 @@ class CvT(StageModel):
     """CvT, by default CvT-13 (CvT, Table 2).
 
     Args:
-        img_size: height and width, only to be checked: the weights suit any.
-        in_chans: channels of an image.
-        num_classes: 0 for no head.
-        global_pool: what the head sees: "token", or "avg" of the other tokens, or "" for all.
-        embed_dims: width of each stage.
-        depths: its blocks.
-        num_heads: its heads.
-        kernels: of its embedding.
-        strides: of its embedding.
-        kv_strides: of its keys and values.
-        mlp_ratio: hidden width of an MLP over its stage's.
-        drop_rate: before the head.
-        drop_path_rate: of the last block. It rises from 0 over the last stage; the others have
-            none, as in CvT's own configuration.
-        padding_mode: of every convolution, "zeros" or "circular".
-        init_std: of the linear layers' weights; much narrower ones want more than CvT's own.
-        device: where the model is made; by default where torch makes its tensors.
-        dtype: of its parameters, which are drawn in torch's default; by default that one.
+        img_size: (height, width) in pixels, or the side of square images. It is only checked: the
+            weights fit any size.
+        in_chans: number of channels of an image.
+        num_classes: number of classes; 0 for no head.
+        global_pool: what the head takes: the class token ("token"), the mean of the other tokens
+            ("avg"), or all tokens ("").
+        embed_dims: number of channels of each stage.
+        depths: number of blocks of each stage.
+        num_heads: number of attention heads of each stage.
+        kernels: kernel size of each stage's embedding.
+        strides: stride of each stage's embedding.
+        kv_strides: stride of each stage's keys and values.
+        mlp_ratio: hidden width of an MLP, divided by the width of its stage.
+        drop_rate: probability of dropout before the head.
+        drop_path_rate: probability of stochastic depth in the last block. It rises from 0 over the
+            last stage; the other stages have none, as in CvT's own configuration.
+        padding_mode: padding of every convolution, "zeros" or "circular".
+        init_std: initial standard deviation of the linear layers' weights; much narrower models
+            need a larger value than CvT's own, the default.
+        device: device of the model, by default torch's default device.
+        dtype: dtype of the parameters, by default torch's default dtype, in which the initial
+            values are drawn in any case.
 
     Raises:
         VitrailError: `img_size` does not fit, or `padding_mode` is unknown.
@@ -277,7 +281,7 @@ class CvT(StageModel):
                 info = {"num_chs": dim, "reduction": math.prod(strides[: i + 1])}
                 self.feature_info.append({**info, "module": f"stages.{i}"})
             self.stages = cast(Sequence[Stage], nn.ModuleList(stages))
-            # So many pixels make whole tokens, keys and values in every stage.
+            # Multiples of this many pixels give whole numbers of tokens, keys and values.
             reductions = [info["reduction"] for info in self.feature_info]
             self.size_multiple = math.lcm(*map(operator.mul, reductions, kv_strides))
             self.num_features = self.head_hidden_size = embed_dims[-1]
@@ -305,10 +309,10 @@ class CvT(StageModel):
             _require_multiples(size, self.size_multiple)
 
     def set_input_size(self, img_size: int | Size) -> None:
-        """Check another size of images, which the weights suit as they are.
+        """Set another size of images; the weights fit any size.
 
         Raises:
-            VitrailError: it does not fit the strides.
+            VitrailError: `img_size` does not fit the strides of a circular CvT.
         """
         self._check_size(to_2tuple(img_size))
         update_model_input_size(self, img_size)
@@ -357,9 +361,10 @@ class CvT(StageModel):
     def prune_intermediate_layers(
         self, indices: int | list[int] = 1, prune_norm: bool = False, prune_head: bool = True
     ) -> list[int]:
-        """Drop the stages after those of `indices` and, if asked or useless, the norm and the head.
+        """Drop the stages after the last of `indices` and, if asked, the norm and the head.
 
-        Returns the indices, counted from the first stage.
+        If a stage is dropped, so are the norm and the head. Returns the indices, counted from the
+        first stage.
         """
         taken, last = feature_take_indices(len(self.stages), indices)
         ends_early = last + 1 < len(self.stages)
@@ -386,7 +391,7 @@ class CvT(StageModel):
         return x if pre_logits else self.head(x)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Yield each stage's tokens ``(B, P + H W, C)``; without the prefix ``(B, H, W, C)``."""
+        """Yield each stage's tokens ``(B, P + H W, C)``, map ``(B, H, W, C)`` and frame."""
         self._check_size((images.shape[2], images.shape[3]))
         feature_map, frame = images.permute(0, 2, 3, 1), Frame.of(images)
         for index, stage in enumerate(self.stages):
@@ -397,7 +402,7 @@ class CvT(StageModel):
             yield tokens, feature_map, frame
 
     def _embed(self, index: int, x: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
-        """Embed ``(B, H, W, C)`` for stage `index`; return it with the frame, not normalised."""
+        """Embed ``(B, H, W, C)`` for stage `index`, before the norm; return tokens and frame."""
         tokens = self.stages[index].embed.convolve(x)
         return tokens, Frame(frame.offset, frame.stride * self.strides[index], frame.size)
 
@@ -424,14 +429,15 @@ RENAMINGS: tuple[tuple[str, str | Callable[[re.Match[str]], str]], ...] = (
     (r"^layernorm\.", "norm."),
     (r"^classifier\.", "head."),
 )
-"""The authors' names (microsoft/CvT), and those of their copies in transformers, to ours."""
+"""Renamings from the authors' names (microsoft/CvT), and from those in transformers, to ours."""
 
 
 def published_filter(state_dict: dict[str, Any], model: nn.Module) -> dict[str, Tensor]:
-    """Give published weights of CvT the names of ours, which stay as they are.
+    """Rename published weights of CvT to our names; weights with our names are not changed.
 
-    The names are those of microsoft/CvT and, as of ``microsoft/cvt-13``, of transformers: its
-    ``convert_cvt_original_pytorch_checkpoint_to_pytorch.py`` has both.
+    Published names are those of microsoft/CvT, and those of transformers, which the weights of
+    ``microsoft/cvt-13`` have. ``convert_cvt_original_pytorch_checkpoint_to_pytorch.py`` of
+    transformers lists both.
     """
     renamed = {}
     for name, weight in state_dict.items():
@@ -441,7 +447,7 @@ def published_filter(state_dict: dict[str, Any], model: nn.Module) -> dict[str, 
     return renamed
 
 
-# What timm records of a model, where it differs from timm's defaults.
+# Entries of timm's pretrained config of a model that differ from timm's defaults.
 DEFAULT_CFG = {
     "pool_size": (14, 14),
     "first_conv": "stages.0.embed.conv",
@@ -452,7 +458,7 @@ default_cfgs = generate_default_cfgs({"cvt_13": DEFAULT_CFG, "cvt_21": DEFAULT_C
 
 
 def create(model_type: type[CvT], name: str, pretrained: bool, **kwargs: Any) -> nn.Module:
-    """Build a registered CvT by `build`; published weights fit it."""
+    """Build a registered CvT by `build`; it also loads published weights."""
     return build(model_type, name, pretrained, pretrained_filter_fn=published_filter, **kwargs)
 
 

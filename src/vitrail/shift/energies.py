@@ -50,7 +50,7 @@ def projection_errors(x: Tensor, conv: nn.Conv2d) -> Tensor:
         to_float64(projection.abs()),
         None if bias is None else bias.abs(),
     )
-    # Twice, as the sums of tensor cores may cut off where others round to nearest.
+    # Twice the count, as tensor cores may truncate sums where other hardware rounds to nearest.
     error = gamma_n(2 * (projection.numel() + 3), projection.dtype) * reach
     return 2 * tokens * error + error.square() + gamma_n(1, projection.dtype) * tokens.square()
 
@@ -87,8 +87,8 @@ def merged_patches(x: Tensor) -> Tensor:
     Source: shift, Eq. 10.
 
     Columns vary slowest, then rows, then channels. In the paper (Eq. A65-A66) channels vary
-    slowest, so timm's rows of the projection are the paper's in another order. Swin takes a
-    LayerNorm of the patch before the projection, which Eq. 10 lacks.
+    slowest, so timm's rows of the projection are the paper's in another order. Swin applies a
+    LayerNorm to the patch before the projection; Eq. 10 has no LayerNorm.
     """
     batch, height, width, channels = x.shape
     patches = x.reshape(batch, height // 2, 2, width // 2, 2, channels)
@@ -98,8 +98,9 @@ def merged_patches(x: Tensor) -> Tensor:
 def overlapping_patches(x: Tensor) -> Tensor:
     """Concatenate the 2x2 patch at each token: ``(B, H, W, C)`` to ``(B, H, W, 4C)``.
 
-    Source: shift, Claim 3, Eq. 21-22. Swin takes a LayerNorm of each patch before the projection,
-    so what it projects is not linear in the tokens, as y_k of Eq. 22 is. The sampling is the same.
+    Source: shift, Claim 3, Eq. 21-22. Swin applies a LayerNorm to each patch before the projection.
+    So its projected patches are not linear in the tokens; y_k of Eq. 22 is. The sampling is the
+    same.
     """
     height, width = x.shape[1:3]
     x = circular_pad(x, 0, 1)
@@ -110,7 +111,7 @@ def overlapping_patches(x: Tensor) -> Tensor:
 def dense_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     """Score every grid by its tokens' energy (shift, Eq. 14): ``(B, stride, stride)``.
 
-    The definition, for tests; models run `correlation_energies`.
+    This is the definition, which tests use; models run `correlation_energies`.
     """
     tokens = circular_conv(x, conv, stride=1)
     energies = tokens.square().sum(dim=1)
@@ -163,7 +164,7 @@ def _components(x: Tensor, stride: int) -> Tensor:
 
 
 def prepare_correlation(conv: nn.Conv2d) -> None:
-    """Give a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
+    """Add to a tokeniser the tables of `correlation_energies`, which compiled code cannot make."""
     pairs, taps = _pair_taps(conv)
     conv.register_buffer("pairs", pairs.to(conv.weight.device), persistent=False)
     conv.register_buffer("taps", taps.to(conv.weight.device), persistent=False)
@@ -183,7 +184,7 @@ def _lags(reach: int) -> list[tuple[int, int]]:
 
 
 def _pair_taps(conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-    """Say which entry of the autocorrelation each pair of taps reads, for each grid.
+    """Return which entry of the autocorrelation each pair of taps reads, for each grid.
 
     Tap t of grid m reads pixel ``stride * n + m + t - padding``, which is entry ``n + carry`` of
     polyphase component r. A pair of taps so needs the correlation of two components at the
@@ -218,7 +219,7 @@ def correlation_is_cheaper(x: Tensor, conv: nn.Conv2d) -> bool:
     """Say whether `correlation_energies` takes fewer multiplications than dense tokens.
 
     A multiplication in float64 counts four times: as measured on one CPU core, for images of 24 to
-    224 pixels. By this rule it does for the first layers of A-Swin-T, A-SwinV2-T, A-CvT-13 and
+    224 pixels. By this rule it does so for the first layers of A-Swin-T, A-SwinV2-T, A-CvT-13 and
     A-MViTv2-T at their own image sizes, where the device has float64.
     """
     if x.device.type not in polyphase.DEVICES_WITH_FLOAT64:

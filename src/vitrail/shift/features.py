@@ -1,7 +1,8 @@
 """Backbones for dense tasks: timm's ``features_only`` and ``forward_intermediates``, with places.
 
-timm's maps are tensors in the image's own order, at most half a stride off. `forward_stages` has
-the tokens as the model orders them, beside their places; its ``features.aligned()`` are the maps.
+timm's functions return maps in the image's own order, whose places are off by at most half a
+stride. `forward_stages` returns `Features`: the tokens in the order of the model, with their
+places. `Features.aligned` makes these maps of them.
 """
 
 from __future__ import annotations
@@ -21,9 +22,9 @@ FORMATS = ("NCHW", "NLC")
 
 
 class StageFeatures(FeatureGetterNet):
-    """timm's features of some stages of `StageModel`, without the parts that they do not need.
+    """timm's features of some stages of a `StageModel`, without the parts that they do not need.
 
-    Those would get no gradient, which distributed training refuses.
+    The parameters of these parts would get no gradient, and distributed training then fails.
 
     Raises:
         VitrailError: there are fewer stages than `out_indices` asks for.
@@ -42,7 +43,7 @@ class StageFeatures(FeatureGetterNet):
             ) from None
 
     def forward_stages(self, images: Tensor) -> list[Features]:
-        """Return, for each of `out_indices`, the tokens and where they sit in the images."""
+        """Return the tokens of each stage of `out_indices`, and where they sit in the images."""
         stages = cast(StageModel, self.model).forward_stages(images)
         return [stages[index] for index in cast(list[int], self.out_indices)]
 
@@ -59,10 +60,10 @@ def build(
 
 
 def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
-    """Return what timm records of plain models, such as their weights, for models of ours.
+    """Return timm's pretrained configs of plain models, such as their weights, for our models.
 
-    `plain` names timm's model for each of ours. Under its own name, a model that is saved for a hub
-    comes back as itself.
+    `plain` maps the name of each of our models to that of timm's model. The configs have our names,
+    so a model that was saved for a hub is loaded as the same model.
     """
     return generate_default_cfgs(
         {
@@ -76,8 +77,9 @@ def default_cfgs_of(plain: Mapping[str, str]) -> dict[str, Any]:
 class StageModel(nn.Module):
     """Mix-in of a model of stages whose features have places: list it before timm's class.
 
-    The class has ``_stages``, which yields for each stage, not normalised, the tokens as ``norm``
-    takes them, those of the feature map ``(B, H, W, C)``, and their frame.
+    The class must have ``_stages``. For each stage it yields the tokens in the shape that ``norm``
+    takes, the tokens of the feature map ``(B, H, W, C)``, and their frame. The tokens are not
+    normalised.
     """
 
     _stages: Callable[[Tensor], Iterable[tuple[Tensor, Tensor, Frame]]]
@@ -103,11 +105,11 @@ class StageModel(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return what timm's does: maps in the image's own order, as `Features.aligned` has them.
+        """Return the last tokens and maps of the stages, or the maps alone, as timm's method.
 
-        Maps of images that the model pads are cropped to the image.
-
-        The last tokens, beside which they stand, are those of `forward_features`.
+        The tokens are those of `forward_features`. The maps are in the image's own order, as
+        `Features.aligned` returns them. If the model pads images, the maps are cropped to the
+        image.
 
         Raises:
             VitrailError: `output_fmt` is unknown.
@@ -132,10 +134,10 @@ class StageModel(nn.Module):
 def require_size(
     images: Tensor, built_for: Sequence[int], remedy: str = "give it this img_size"
 ) -> None:
-    """Refuse images ``(B, C, height, width)`` of another size than a model is `built_for`.
+    """Check that images ``(B, C, height, width)`` have the size that a model is `built_for`.
 
     Raises:
-        VitrailError: they have another size; the sentence ends with the `remedy`.
+        VitrailError: they have another size; the message ends with the `remedy`.
     """
     size = tuple(images.shape[2:])
     if size != tuple(built_for):

@@ -5,12 +5,12 @@ tokens on it: token n of an adaptive stage sits at pixel ``offset + stride * n``
 with an offset for each sample (`Features`). Plain models have such grids too, whose offset is zero.
 
 Adaptive unpooling (Sec. 4, "Segmentation"; Sec. A2.2) puts features back to where they come from:
-examples/adaptive_unpooling_in_one_file.py has all of it. On their way to a finer grid tokens are
-upsampled around the borders, as `F.interpolate(align_corners=False)`, and then rolled by
+examples/adaptive_unpooling_in_one_file.py has all of it. To put tokens on a finer grid, they are
+upsampled circularly, as by `F.interpolate(align_corners=False)`, and then rolled by
 
     (offset of the target - offset of the source) / stride of the target,
 
-which is an exponent of S, as all offsets are. So unpooling commutes with circular shifts.
+which is an exponent of S, like all offsets. So unpooling commutes with circular shifts.
 `replication.papers.shift.code_examples` has the encoder and decoder of Sec. A2.2, which leaves
 zeros between the features instead.
 """
@@ -41,10 +41,11 @@ class Features(NamedTuple):
     stride: int
 
     def aligned(self) -> Features:
-        """Roll the tokens by whole tokens into the image's own order, at most half a stride off.
+        """Roll the tokens into the image's own order, so that they are at most half a stride off.
 
-        Offsets are from ``-stride / 2`` to below ``stride / 2``. So if the image of an adaptive
-        model is shifted by one pixel, its map stays or is shifted by one token (shift, Eq. 2).
+        The new offsets are from ``-stride / 2`` to below ``stride / 2``. So if the image of an
+        adaptive model is shifted by one pixel, its map stays or is shifted by one token (shift,
+        Eq. 2).
         """
         nearest = self.offset + self.stride // 2
         first = nearest.div(self.stride, rounding_mode="floor")
@@ -102,19 +103,19 @@ def zero_offsets(x: Tensor) -> Tensor:
 
 def wrap(offset: Tensor, size: Size) -> Tensor:
     """Return the offset ``(B, 2)`` modulo `size`, rows and columns."""
-    # Modulo a tensor of both would copy it to the device, which waits for all that runs there.
+    # A tensor of both sides would have to be copied to the device, which waits for its queue.
     rows, columns = offset.unbind(dim=1)
     return torch.stack([rows % size[0], columns % size[1]], dim=1)
 
 
 def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tensor:
-    """Convolve ``(B, C, H, W)`` circularly, at `stride` if not the layer's own (shift, Eq. 5-6).
+    """Convolve ``(B, C, H, W)`` circularly, by default at the layer's stride (shift, Eq. 5-6).
 
     Token n of an axis reads the pixels ``stride * n - padding + tap``. The stride divides H and W.
     In Eq. 5-6 patches do not overlap, as in Swin, whose kernel is as large as the stride. The
     kernels of CvT and MViTv2 are larger, so their patches overlap. The bias is not in Eq. 5.
-    The result is channels-last in memory, as tokens are: others are several times slower to roll
-    and to take norms of.
+    The result is channels-last in memory, like tokens: in other layouts, rolls and norms are
+    several times slower.
     """
     stride = conv.stride[0] if stride is None else stride
     before, after = borders(conv, stride)
@@ -125,13 +126,13 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
 
 
 def borders(layer: Any, stride: int) -> tuple[int, int]:
-    """Return how far a square convolution or pooling at `stride` reads before and after a map."""
+    """Return how many tokens a square layer at `stride` reads before and after a map."""
     before = int(layer.padding[0])
     return before, max(0, layer.kernel_size[0] - stride - before)
 
 
 def circular_pad(x: Tensor, before: int, after: int) -> Tensor:
-    """Continue both axes of ``(B, H, W, C)`` around the border.
+    """Pad both axes of ``(B, H, W, C)`` circularly.
 
     torch's own circular padding leaves the channels-last layout, in which depthwise convolutions
     run several times faster, and its gradient copies the whole map once for each border.
@@ -185,11 +186,12 @@ Mode = Literal["bilinear", "zero_insert"]
 
 
 def unpool(features: Features, offset: Tensor, stride: int, mode: Mode = "bilinear") -> Tensor:
-    """Put features ``(B, C, H, W)`` on a grid as fine or finer.
+    """Put features ``(B, C, H, W)`` on a target grid that is as fine or finer.
 
-    The target's first token sits at pixel `offset`, int64 ``(B, 2)``, a multiple of `stride` away
-    from the features' own, and its tokens `stride` pixels apart, a divisor of the features' own.
-    Between tokens ``bilinear`` interpolates, ``zero_insert`` leaves zeros (A2.2).
+    The first token of the target grid sits at pixel `offset`, int64 ``(B, 2)``, and its tokens are
+    `stride` pixels apart. `stride` divides the stride of the features, and the difference of the
+    two offsets. Between the features, ``bilinear`` interpolates, ``zero_insert`` leaves zeros
+    (A2.2).
 
     Returns:
         ``(B, C, factor * H, factor * W)`` with ``factor = features.stride / stride``.
@@ -212,7 +214,7 @@ def to_pixels(features: Features, mode: Mode = "bilinear") -> Tensor:
 
 
 def _rolled(x: Tensor, offset: Tensor, margin: int) -> Tensor:
-    """Roll what the margin encloses, as `vitrail.shift.geometry.roll_image`, in one copy."""
+    """Remove a border of `margin` entries and roll the rest, as `roll_image`, in one copy."""
     batch, channels, *padded = x.shape
     height, width = (side - 2 * margin for side in padded)
     rows = (torch.arange(height, device=x.device) + offset[:, :1]) % height + margin

@@ -44,25 +44,25 @@ from torch import Tensor
 from vitrail.shift.geometry import rolled_index
 
 FIXED_POINT = 2.0**40
-"""Units of the largest energy of a sample: 2^23 energies can be summed in int64."""
+"""Number of units of the largest energy of a sample: 2^23 energies can be summed in int64."""
 TIE_RTOL = 1e-6
 """Scores that differ from the largest by at most this part of the largest count as equal to it.
 
 It must be larger than rounding errors. Its cost: two grids closer than this are ordered by our
 rule, not by the paper's score. The one-file examples, which compute in float64, have 1e-12 instead
-(``TIE``). One float32 rounding of every token changes a score by a part of 3e-7
-at most. Two scores whose gap is this part except for rounding are equal or not as rounding decides,
-and on a device that rounds by place a shift may then change the logits: their margin is near 0
-(`vitrail.shift.certificate`). Of 1,000 photographs each of Flowers-102 and of Tiny-ImageNet, at
-most 8 have a choice that the tolerance touches, whatever the model and the selection; none has two
-equal scores (`replication.papers.shift.photo_statistics`, table ``shift_photographs``).
+(``TIE``). One float32 rounding of every token changes a score relatively by at most 3e-7. If the
+relative difference of two scores is `TIE_RTOL` up to rounding, rounding decides whether they count
+as equal. On a device that rounds by place a shift may then change the logits; the margin of such a
+choice is near 0 (`vitrail.shift.certificate`). Of 1,000 photographs each of Flowers-102 and of
+Tiny-ImageNet, at most 8 have a choice that the tolerance affects, for any model and selection; none
+has two equal scores (`replication.papers.shift.photo_statistics`, table ``shift_photographs``).
 """
 DEVICES_WITH_FLOAT64 = ("cpu", "cuda", "xpu", "meta")
 """Types of devices that have float64; MPS does not."""
 
 
 def to_float64(x: Tensor) -> Tensor:
-    """Return `x` in float64, or in float32 on a device that lacks it."""
+    """Return `x` in float64, or in float32 on a device that lacks float64."""
     return x.double() if x.device.type in DEVICES_WITH_FLOAT64 else x.float()
 
 
@@ -80,7 +80,7 @@ def roll(x: Tensor, offset: Tensor) -> Tensor:
 
 def full_precision(x: Tensor) -> torch.autocast:
     """Return the context in which nothing is computed in half precision."""
-    # The meta device, on which models are counted, knows no autocast.
+    # The meta device, on which FLOPs are counted, has no autocast.
     return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
 
@@ -98,7 +98,7 @@ def token_norms(tokens: Tensor) -> Tensor:
 
 
 def fixed_point(energies: Tensor) -> Tensor:
-    """Return energies ``(B, ...)``, not negative, as int64 multiples of a part of the largest."""
+    """Return energies ``(B, ...)`` as int64, in units of the sample's largest / `FIXED_POINT`."""
     largest = energies.amax(dim=tuple(range(1, energies.dim())), keepdim=True)
     scale = FIXED_POINT / largest.clamp_min(torch.finfo(energies.dtype).tiny)
     return (energies * scale).to(torch.int64)
@@ -108,9 +108,9 @@ def tie_break_scores(energies: Tensor) -> Tensor:
     """Correlate ``(..., H, W)`` circularly with a fixed template of that size: same shape.
 
     Entry ``[i, j]`` is the inner product with the template that begins at row i and column j, in
-    float64 where the device has it. For almost any template the largest differs between any two
-    maps that are no shifts of each other. This one is an outer product, so two small matrix
-    products make all of them.
+    float64 where the device has it. For almost any template, two maps that are no shifts of each
+    other have different largest entries. This template is an outer product, so two small matrix
+    products give all entries.
     """
     height, width = energies.shape[-2:]
     with full_precision(energies):  # autocast would round what is not float64
@@ -121,8 +121,8 @@ def tie_break_scores(energies: Tensor) -> Tensor:
 def _template(length: int, like: Tensor, rate: int) -> Tensor:
     """Return a chirp's circular shifts, ``(length, length)``: it has no period and no symmetry.
 
-    Rows and columns have other rates, so that the template differs from its transpose. Integer ones
-    make angles exact, in float32, too.
+    Rows and columns have different rates, so that the template differs from its transpose. Integer
+    rates make the angles exact, also in float32.
     """
     places = torch.arange(length, device=like.device).to(like.dtype)
     chirp = 1 + torch.cos(rate * places.square())
@@ -132,8 +132,8 @@ def _template(length: int, like: Tensor, rate: int) -> Tensor:
 def break_ties(scores: Tensor, ties: Tensor) -> Tensor:
     """Return `ties` of the grids whose scores equal the largest (`TIE_RTOL`), and -inf elsewhere.
 
-    Scores, not negative, and ties are ``(B, P, Q)``, and so is the result, whose largest entry is
-    the grid to take.
+    Scores, which are not negative, ties and the result are ``(B, P, Q)``. The largest entry of the
+    result is that of the grid to take.
     """
     best = largest(scores)
     return ties.where(best - scores <= TIE_RTOL * best, -torch.inf)
@@ -142,15 +142,15 @@ def break_ties(scores: Tensor, ties: Tensor) -> Tensor:
 def largest(scores: Tensor) -> Tensor:
     """Return the largest of each ``(B, P, Q)``, as ``(B, 1, 1)``.
 
-    ONNX Runtime (1.31) was seen to take a wrong maximum of large int64 (4009172336640 where there
-    is 4011415306240), and their argmax is right.
+    It is computed by argmax: ONNX Runtime (1.31) was seen to return a wrong maximum of large int64
+    (4009172336640 instead of 4011415306240), but the right argmax.
     """
     flat = scores.flatten(1)
     return flat.gather(1, flat.argmax(dim=1, keepdim=True))[:, :, None]
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Sum ``(B, H, W)`` over each phase's grid, exactly: int64 ``(B, *stride)``, in one unit."""
+    """Sum ``(B, H, W)`` over each phase's grid: int64 ``(B, *stride)``, units of `fixed_point`."""
     return components(fixed_point(energies), stride).sum(dim=(3, 4))
 
 
@@ -172,10 +172,10 @@ def components(x: Tensor, stride: tuple[int, int]) -> Tensor:
 def strongest_grid(energies: Tensor, scores: Tensor | None = None) -> Tensor:
     """Return the phase ``(B, 2)`` of the grid with the largest score.
 
-    Of equal scores `tie_break_scores` of the energies decide.
+    Among grids of equal scores, the `tie_break_scores` of the energies decide.
 
     Args:
-        energies: of each grid's tokens, ``(B, P, Q, H, W)``.
+        energies: energies of each grid's tokens, ``(B, P, Q, H, W)``.
         scores: ``(B, P, Q)``; by default the sums of the energies.
     """
     if scores is None:
@@ -191,7 +191,7 @@ def strongest_phase(tokens: Tensor, stride: int, in_order: bool = False) -> Tens
 
     Args:
         tokens: ``(B, H, W, C)``.
-        stride: of the grid, on both axes; it divides H and W.
+        stride: stride of the grid on both axes; it divides H and W.
         in_order: true after the anchor, where all shifts of an image give the same tokens in the
             same order. Then no tie has to be broken, and the first of the largest scores wins.
     """

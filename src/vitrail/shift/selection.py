@@ -116,7 +116,7 @@ def _window_means(units: Tensor, window: Size, dtype: torch.dtype) -> Tensor:
 
 
 def _running_sum(x: Tensor, length: int) -> Tensor:
-    """Return the sum of the `length` integers from each one on, around the last axis."""
+    """Return the sum of `length` integers from each entry on, circularly along the last axis."""
     before = torch.cat([x.new_zeros(*x.shape[:-1], 1), x, x[..., : length - 1]], dim=-1).cumsum(-1)
     return before[..., length:] - before[..., :-length]
 
@@ -127,12 +127,12 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
     Args:
         tokens: ``(B, H, W, C)``; H and W are multiples of `window`.
         window: rows and columns.
-        anchored: of the windows of that grid choose one, so that a shifted image's tokens, rolled
-            by the offset, are those of the image in the same order.
+        anchored: also choose one window of that grid, so that the tokens of a shifted image, rolled
+            by its offset, are the rolled tokens of the image in the same order.
 
     Returns:
-        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``; rolled by it, windows
-        begin at token 0.
+        int64 ``(B, 2)``, below `window`, or if anchored below ``(H, W)``. After a roll by this
+        offset, windows begin at token 0.
     """
     return window_offsets(tokens, [window], anchored)[0]
 
@@ -141,7 +141,7 @@ def window_offset(tokens: Tensor, window: Size, anchored: bool = False) -> Tenso
 def window_offsets(
     tokens: Tensor, windows: Sequence[Size], anchored: bool = False, in_order: bool = False
 ) -> list[Tensor]:
-    """Return `window_offset` of windows of several sizes, whose norms are taken once.
+    """Return `window_offset` for windows of several sizes; token norms are computed only once.
 
     `in_order` is true after the anchor, where all shifts of an image give the same tokens in the
     same order. Then no tie has to be broken, and the first of the largest scores wins.
@@ -170,7 +170,7 @@ def _scores(norms: Tensor, units: Tensor, window: Size) -> Tensor:
 
 
 def _ties(places: Tensor, window: Size) -> Tensor:
-    """Return what orders grids of windows of equal scores, ``(B, *window)``.
+    """Return the numbers that order grids of windows with equal scores, ``(B, *window)``.
 
     `places` are the `polyphase.tie_break_scores` of the tokens, ``(B, H, W)``.
     """
@@ -178,7 +178,7 @@ def _ties(places: Tensor, window: Size) -> Tensor:
 
 
 def _anchors(scores: Tensor, places: Tensor) -> Tensor:
-    """Return what orders the windows of the best grid, ``(B, H, W)``, and -inf for all others."""
+    """Return numbers ``(B, H, W)`` that order the windows of the best grid; others have -inf."""
     wins = scores == scores.amax(dim=(1, 2), keepdim=True)
     by_grid = components(places, (wins.shape[1], wins.shape[2]))
     return places.where(wins.repeat(1, *by_grid.shape[3:]), -torch.inf)
@@ -208,9 +208,8 @@ class WindowChoice(nn.Module):
     ) -> tuple[Tensor, bool]:
         """Return the smallest margin of the choices ``(B,)``, and whether tokens are anchored.
 
-        Tokens that are `in_order` lie behind the anchor, where no margin is asked for.
-
-        Norms are summed as integers, so rounding moves only what orders ties, and the anchor.
+        `in_order` has no effect: no margin is asked for after the anchor. Norms are summed as
+        integers, so rounding affects only the order of equal scores, and the anchor.
         """
         with full_precision(tokens):
             norms = token_norms(tokens)
@@ -234,7 +233,7 @@ class WindowChoice(nn.Module):
 def size_multiples(strides: Sequence[int], windows: Sequence[Size]) -> Size:
     """Return the height and width, in pixels, whose multiples the windows of all stages divide.
 
-    Strides are in pixels, windows in tokens: those of each stage.
+    `strides` are the strides of the stages in pixels, `windows` their windows in tokens.
     """
     pixels = [[s * side for side in window] for s, window in zip(strides, windows, strict=True)]
     rows, columns = zip(*pixels, strict=True)
@@ -242,15 +241,15 @@ def size_multiples(strides: Sequence[int], windows: Sequence[Size]) -> Size:
 
 
 def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size]) -> None:
-    """Refuse images that the windows of a stage do not divide.
+    """Check that the windows of every stage divide images.
 
     Args:
-        size: height and width of the images, in pixels.
-        strides: of each stage, in pixels.
-        windows: of each stage, in tokens.
+        size: (height, width) of the images in pixels.
+        strides: stride of each stage in pixels.
+        windows: window (rows, columns) of each stage in tokens.
 
     Raises:
-        VitrailError: they do not.
+        VitrailError: the windows of a stage do not divide the images.
     """
     high, wide = size_multiples(strides, windows)
     if size[0] % high == size[1] % wide == 0:
@@ -270,13 +269,13 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
 
 Selection = Literal["per_layer", "per_stage", "fixed", "paper", "fast", "none"]
 ALIASES = {"paper": "per_layer", "fast": "per_stage", "none": "fixed"}
-"""Older words for a selection, which configurations and weights have."""
+"""Older names of the selections, which configurations and weights still have."""
 RECORDED = {word: older for older, word in ALIASES.items()}
 Projection = Callable[[Tensor], Tensor]
 Module = TypeVar("Module", bound=nn.Module)
 MERGED = 2  # tokens of each axis that are merged into one
 
-for _node in ("roll", "sample", "strongest_phase"):  # of a traced graph, as each call of a grid
+for _node in ("roll", "sample", "strongest_phase"):  # nodes of a traced graph, like selections
     torch.fx.wrap(_node)
 
 
@@ -285,20 +284,20 @@ class FixedSelection(nn.Module):
     """Grids that begin at the first pixel and token; the interface of all choices."""
 
     name: str = "fixed"
-    per_operation = False  # whether every strided operation chooses, not only a stage's beginning
+    per_operation = False  # whether every strided operation chooses, not only a stage once
     anchors = False  # whether models compute their first tokens again at the anchor: `tokens_at`
     per_block = False  # whether every attention layer lays its windows, not only a stage's first
 
     def __init__(self, in_order: bool = False) -> None:
         super().__init__()
-        self.in_order = in_order  # whether it chooses after an anchor: see `polyphase`
+        self.in_order = in_order  # whether the tokens are in the anchor's order: see `polyphase`
 
     def behind_anchor(self) -> FixedSelection:
-        """Return the selection for the layers after the anchor, which needs to break no ties."""
+        """Return the selection for the layers after the anchor, where no ties have to be broken."""
         return type(self)(in_order=True) if self.anchors else self
 
     def forward(self, x: Tensor, conv: nn.Conv2d) -> tuple[Tensor, Tensor]:
-        """Tokenise one grid, here that which begins at the first pixel (shift, Eq. 5-6).
+        """Tokenise one grid; here, the grid that begins at the first pixel (shift, Eq. 5-6).
 
         ``(B, C, H, W)``, height and width multiples of the stride, gives channels-last tokens
         ``(B, H / s, W / s, D)`` and the phase ``(B, 2)`` of the grid.
@@ -310,14 +309,15 @@ class FixedSelection(nn.Module):
     ) -> Tensor | None:
         """Choose where attention windows begin (shift, Eq. 20): see `selection.window_offset`.
 
-        `merged` says that patch merging follows. None is the first token.
+        `merged` is true if patch merging follows. The result is None if windows begin at the first
+        token.
         """
         return None
 
     def choose_stage_offset(self, x: Tensor, period: int, anchored: bool) -> Tensor | None:
         """Return the offset ``(B, 2)`` at which a stage without windows begins.
 
-        All strides of the stage divide `period`. None is the first token.
+        All strides of the stage divide `period`. The result is None for the first token.
         """
         return None
 
@@ -335,7 +335,7 @@ class FixedSelection(nn.Module):
 
 
 class PerLayerSelection(FixedSelection):
-    """The paper's: the grid whose tokens have the most energy, for each strided operation."""
+    """The paper's selection: each strided operation takes the grid of the most energy."""
 
     name = "per_layer"
     per_operation = True
@@ -388,7 +388,7 @@ class PerLayerSelection(FixedSelection):
 
 
 class PerStageSelection(FixedSelection):
-    """Choices at the beginning of a stage alone, before its blocks: they cost next to nothing."""
+    """Selection at the beginning of each stage only, before its blocks; it takes little time."""
 
     name = "per_stage"
     anchors = True
@@ -443,9 +443,10 @@ GRIDS: dict[str, type[FixedSelection]] = {
 def strongest_tokens(
     dense: Tensor, conv: nn.Conv2d, in_order: bool = False
 ) -> tuple[Tensor, Tensor]:
-    """Keep the strongest grid of what `conv` makes at every place, ``(B, H, W, D)``, and its phase.
+    """Return the strongest grid of `dense` ``(B, H, W, D)``, and its phase ``(B, 2)``.
 
-    `in_order` is that of `polyphase.strongest_phase`.
+    `dense` is the output of `conv` at every place. `in_order` is that of
+    `polyphase.strongest_phase`.
 
     Source: shift, Eq. 13-14 of a tokeniser, Eq. 23 of merging.
     """
@@ -457,15 +458,15 @@ def strongest_tokens(
 def tokens_at(images: Tensor, conv: nn.Conv2d, frame: Frame) -> Tensor:
     """Tokenise images ``(B, C, H, W)`` from the first pixel of their frame: channels-last tokens.
 
-    Where the frame begins at an anchor, the convolution reads the same pixels in the same order for
-    all shifts of an image. So its tokens have the same bits on every device, also on one that
-    rounds a token by its place, whose tokens, rolled to the anchor, would not.
+    If the frame begins at an anchor, the convolution reads the same pixels in the same order for
+    all shifts of an image. So all shifts give tokens of the same bits, on every device. (On a
+    device that rounds a token by its place, tokens that are rolled to the anchor would differ.)
     """
     return circular_conv(roll_image(images, frame.offset), conv).permute(0, 2, 3, 1)
 
 
 def set_class(module: Any, module_type: type[Module]) -> Module:
-    """Make a module, which timm has built and in which it names its class, one of a subclass."""
+    """Change the class of a module that timm has built to a subclass; return the module."""
     module.__class__ = module_type
     return cast(Module, module)
 
@@ -512,10 +513,10 @@ class Adaptive(nn.Module):
         return cast(Self, adaptive)
 
     def make_adaptive(self, selection: str) -> None:
-        """Complete a plain model that has been built; where it raises, nothing has changed.
+        """Complete a plain model that has been built; if it raises, the model is unchanged.
 
         Raises:
-            VitrailError: as `of`.
+            VitrailError: as for `of`.
         """
         if (word := ALIASES.get(selection)) in self.choices:
             selection = str(word)
@@ -523,15 +524,15 @@ class Adaptive(nn.Module):
         self.grid = self.choices[selection]()
 
     def get_extra_state(self) -> Tensor:
-        """Return the name of the choice as bytes: the older word, which weights have always had."""
+        """Return the selection's name as bytes: the older name, which all saved weights have."""
         name = RECORDED.get(self.grid.name, self.grid.name)
         return torch.tensor(list(name.encode()), dtype=torch.uint8, device="cpu")
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Compare what weights record with the model.
+        """Check that weights are of this model's selection.
 
         Raises:
-            VitrailError: they are of another choice, or record it in another way.
+            VitrailError: they are of another selection, or of one that is unknown.
         """
         # Weights that were averaged or cast hold the bytes as floating-point numbers.
         trained = bytes(state.round().to(torch.uint8).flatten().tolist()).decode(errors="replace")

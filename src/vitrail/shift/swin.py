@@ -98,7 +98,7 @@ for _node in (
 class CircularWindows(nn.Module):
     """Mix-in that makes timm's block of Swin or SwinV2 circular: list it before timm's class.
 
-    A window that wraps around the border is one like the others, so nothing is masked.
+    A window that wraps around the border is treated like all others, so nothing is masked.
 
     Source: shift, Eq. 9. In every second block of Swin, unless one window spans the map, the tokens
     are also rolled by `shift_size` before attention, and back after it. Eq. 9 lacks this roll; the
@@ -151,7 +151,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         attention_mask: bool = False,
         dynamic_img_pad: bool = False,
     ) -> None:
-        """Complete what timm has built: see `Adaptive`.
+        """Complete a model that timm has built: see `Adaptive`.
 
         Which grids are chosen if no other option is changed::
 
@@ -204,7 +204,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         self.init_non_persistent_buffers()
 
     def init_non_persistent_buffers(self) -> None:
-        """Make the tables of the tokeniser's scores, which no checkpoint holds."""
+        """Make the tables for the tokeniser's scores, which are in no state dict."""
         prepare_correlation(self.patch_embed.proj)
 
     def _tokenize(self, images: Tensor, frame: Frame) -> tuple[Tensor, Frame]:
@@ -218,7 +218,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
     ) -> tuple[Tensor, Frame]:
         """A-WSA: roll the tokens of a stage to where its windows begin (shift, Eq. 19-20).
 
-        The first stage's are computed again from `images`, at the anchor: see
+        At the anchor, the tokens of the first stage are computed again from `images`: see
         `selection.tokens_at`.
         """
         grid = self.later_window_grid if index else self.window_grid
@@ -241,7 +241,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         return x, frame.sampled(phase, MERGED)
 
     def _stages(self, images: Tensor) -> Iterator[tuple[Tensor, Tensor, Frame]]:
-        """Run stage by stage, see `StageModel`.
+        """Run the stages: see `StageModel`.
 
         Yields tokens for the final norm, tokens of the feature map, both ``(B, H, W, C)``, and
         their frame. The first two differ only in models with a class token.
@@ -275,7 +275,7 @@ class AdaptiveSwinBase(Adaptive, StageModel):
 
     @property
     def stages(self) -> Any:
-        """What timm calls the layers."""
+        """The stages, which timm calls `layers`."""
         return self.layers
 
     def set_input_size(self, *args: Any, **kwargs: Any) -> None:
@@ -296,10 +296,10 @@ class AdaptiveSwinBase(Adaptive, StageModel):
         return size_multiples(strides, windows)
 
     def require_fit(self, size: Size) -> None:
-        """Refuse images of `size` pixels, height and width, that the windows do not divide.
+        """Check that the windows divide images of `size`, (height, width) in pixels.
 
         Raises:
-            VitrailError: they do not.
+            VitrailError: the windows do not divide them.
         """
         windows, strides = self._windows()
         require_windows(size, strides, windows)
@@ -346,9 +346,10 @@ def merging_parts(merging: Any) -> tuple[Projection, nn.Module | None]:
 def converted(
     adaptive_type: type[AdaptiveSwinBase], plain: Callable[..., nn.Module]
 ) -> Callable[..., nn.Module]:
-    """Return what builds an adaptive Swin: `plain`, a function that builds one of timm's, and `of`.
+    """Return a function that builds an adaptive Swin, by `plain`, which builds timm's, and `of`.
 
-    It takes the options of `AdaptiveSwinBase.make_adaptive`; all others are of `plain`.
+    The function takes the options of `AdaptiveSwinBase.make_adaptive`, and passes all others to
+    `plain`.
     """
 
     def create(selection: str = "per_layer", **options: Any) -> nn.Module:
@@ -366,7 +367,7 @@ MODULES = {
 
 
 def _entrypoint(timms: Any, adaptive_type: type[AdaptiveSwinBase], plain: str) -> Any:
-    """Return the function that makes an adaptive model by name, of one of a module of timm's."""
+    """Return the function that makes `plain`, a model of the module `timms` of timm, adaptive."""
 
     def create(pretrained: bool = False, **options: Any) -> nn.Module:
         model_type = converted(adaptive_type, getattr(timms, plain))
@@ -391,7 +392,7 @@ default_cfgs = default_cfgs_of(
     {f"a_{plain}": plain for module in _MODULES_OF_TIMM for plain in list_models(module=module)}
 )
 
-# Every Swin and SwinV2 of timm's, under its name with a_ before it.
+# Every Swin and SwinV2 of timm, under its name with the prefix a_.
 a_swin_tiny_patch4_window7_224 = register_model(_swin("swin_tiny_patch4_window7_224"))
 a_swin_small_patch4_window7_224 = register_model(_swin("swin_small_patch4_window7_224"))
 a_swin_base_patch4_window7_224 = register_model(_swin("swin_base_patch4_window7_224"))

@@ -5,16 +5,18 @@ How features are put back, in one file: examples/adaptive_unpooling_in_one_file.
     backbone = timm.create_model("a_swin_tiny_patch4_window7_224", dynamic_img_size=True)
     model = UPerNet(backbone, num_classes=150)
 
-The plain decoder is MMSegmentation's UPerHead. The adaptive one has the same parameters, but its
-convolutions are circular, and where features are resized they are unpooled to the place that the
-backbone says (`geometry`).
+The plain decoder is MMSegmentation's UPerHead. The adaptive decoder has the same parameters. Its
+convolutions are circular, and it resizes features by unpooling them to the places that the backbone
+records (`geometry`).
 
 UperNet's pyramid pooling averages the coarsest features over bins that are fixed to the map: a
 shift would move features from bin to bin. The paper does not say how it avoids this. The adaptive
-backbones roll the tokens of their first stage to an anchor, so the bins always begin at the same.
+backbones roll the tokens of their first stage to an anchor, so the bins begin at the same token for
+all shifts of an image.
 
-Anchors and windows begin at what stands out in an image. In one that repeats itself (tiles,
-stripes, halves of one colour) several places do, so there no choice is equivariant.
+The energies of the tokens determine where anchors and windows begin. In an image that repeats
+itself (tiles, stripes, halves of one colour) several places have equal energies, and no choice
+between them is equivariant.
 """
 
 from __future__ import annotations
@@ -59,11 +61,11 @@ class UPerNetDecoder(nn.Module):
     """UperNet's decoder; its parameters are named as those of MMSegmentation's UPerHead.
 
     Args:
-        widths: channels of each stage, from fine to coarse.
-        channels: of the decoder.
-        num_classes: classes of a pixel; with 0 it returns features, as timm's models do.
+        widths: number of channels of each stage, from fine to coarse.
+        channels: number of channels of the decoder.
+        num_classes: number of classes; with 0 the decoder returns features, as timm's models do.
         bins: the pyramid pooling averages the coarsest map over n x n bins for each n of these.
-        dropout: share of the channels that are dropped before the classes, in training.
+        dropout: probability that a channel is dropped before the last layer, in training.
         conv_layer: makes a convolution from channels and kernel, by keywords padding and bias.
         norm_layer: makes a norm from channels.
         act_layer: makes an activation.
@@ -95,7 +97,7 @@ class UPerNetDecoder(nn.Module):
         self.fpn_bottleneck = unit(len(widths) * channels, channels, 3)
 
     def forward(self, stages: Sequence[Features], size: Size) -> Tensor:
-        """Return logits ``(B, classes, *size)`` of images of `size`, from fine to coarse stages."""
+        """Return logits ``(B, classes, *size)`` of images from their stages, ordered fine to coarse."""
         laterals = zip(self.lateral_convs, stages, strict=False)
         tokens = [lateral(stage.tokens) for lateral, stage in laterals]
         tokens.append(self.pool(stages[-1].tokens))
@@ -113,7 +115,7 @@ class UPerNetDecoder(nn.Module):
         return self.put_on_pixels(stages[0]._replace(tokens=logits), size)
 
     def pool(self, x: Tensor) -> Tensor:
-        """Put the means over bins beside the coarsest map ``(B, C, H, W)``, and convolve."""
+        """Concatenate the coarsest map ``(B, C, H, W)`` and its means over bins, and convolve."""
         means = [_interpolated(pool(x), x.shape[2:]) for pool in self.psp_modules]
         return cast(Tensor, self.bottleneck(torch.cat([x, *means], dim=1)))
 
@@ -134,11 +136,11 @@ class AdaptiveUPerNetDecoder(UPerNetDecoder):
     Source: shift, Sec. 4, Sec. 5.5.
 
     Args:
-        args: of `UPerNetDecoder`.
-        upsampling: what features have between their places on a finer stage: "bilinear"
+        args: arguments of `UPerNetDecoder`.
+        upsampling: the values between features that are put on a finer stage: "bilinear"
             interpolates, as UperNet does, "zero_insert" leaves zeros (shift, Sec. A2.2). Logits are
-            interpolated to the pixels either way, or all pixels but one of 4 x 4 would have none.
-        kwargs: of `UPerNetDecoder`.
+            always interpolated to the pixels, because else 15 of 16 pixels would have none.
+        kwargs: keyword arguments of `UPerNetDecoder`.
 
     Raises:
         VitrailError: `upsampling` is unknown.
@@ -165,12 +167,14 @@ class UPerNet(nn.Module):
     same segmenter in MMSegmentation (`vitrail.segmentation`), except its auxiliary head.
 
     Args:
-        backbone: with ``feature_info`` and ``forward_intermediates``; its head is cut off.
-        num_classes: classes of a pixel.
-        options: of `UPerNetDecoder`, or with an adaptive backbone `AdaptiveUPerNetDecoder`.
+        backbone: model with ``feature_info`` and ``forward_intermediates``; its head is removed.
+        num_classes: number of classes.
+        options: options of `UPerNetDecoder`, or of `AdaptiveUPerNetDecoder` if the backbone is
+            adaptive.
 
     Raises:
-        VitrailError: the backbone was made with ``features_only``, or as the decoder.
+        VitrailError: the backbone was made with ``features_only``, or the decoder refuses an
+            option.
     """
 
     def __init__(self, backbone: Any, num_classes: int, **options: Any) -> None:
@@ -201,7 +205,7 @@ class UPerNet(nn.Module):
         )
 
     def decode_maps(self, maps: Sequence[Tensor], images: Tensor) -> Tensor:
-        """Return logits of the images that a plain backbone has made maps ``(B, C, h, w)`` of."""
+        """Return the logits of images from the maps ``(B, C, h, w)`` of a plain backbone."""
         model: Any = self.backbone["model"]
         strides = [stage["reduction"] for stage in model.feature_info]
         origin = zero_offsets(images)
@@ -209,7 +213,7 @@ class UPerNet(nn.Module):
         return self.decode(placed, images)
 
     def decode(self, stages: Iterable[Features], images: Tensor) -> Tensor:
-        """Return logits ``(B, classes, H, W)`` of images that a backbone has made features of."""
+        """Return the logits ``(B, classes, H, W)`` of images from the features of a backbone."""
         normed = [
             stage._replace(tokens=self.backbone[f"norm{index}"](stage.tokens))
             for index, stage in enumerate(stages)
@@ -219,7 +223,7 @@ class UPerNet(nn.Module):
 
 
 def stage_norm(width: int) -> nn.Module:
-    """Return the norm ``(B, width, H, W)`` that ends a stage, as in MMSegmentation's Swin."""
+    """Return the norm of a stage's output ``(B, width, H, W)``, as in MMSegmentation's Swin."""
     return cast(nn.Module, LayerNorm2d(width, eps=1e-5))
 
 
