@@ -97,7 +97,7 @@ class UPerNetDecoder(nn.Module):
         self.fpn_bottleneck = unit(len(widths) * channels, channels, 3)
 
     def forward(self, stages: Sequence[Features], size: Size) -> Tensor:
-        """Return logits ``(B, classes, *size)`` of images from their stages, ordered fine to coarse."""
+        """Return logits ``(B, classes, *size)`` from the stages of images, fine to coarse."""
         laterals = zip(self.lateral_convs, stages, strict=False)
         tokens = [lateral(stage.tokens) for lateral, stage in laterals]
         tokens.append(self.pool(stages[-1].tokens))
