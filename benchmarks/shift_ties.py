@@ -51,7 +51,7 @@ DEVICES: dict[str, Callable[[], AbstractContextManager[Any]]] = {
 
 
 def stripes(side: int, count: int) -> Tensor:
-    """Return images ``(count, 3, side, side)`` of stripes that repeat, by turns down and across."""
+    """Return images ``(count, 3, side, side)`` of repeating stripes, across or down in turn."""
     generator, periods = torch.Generator().manual_seed(0), (4, 8, 16, 32)
     images = []
     for index in range(count):

@@ -23,7 +23,7 @@ def atomic_path(path: Path, durable: bool = True) -> Iterator[Path]:
     """Yield a temporary path, which is renamed to `path` at the end, or deleted after an error.
 
     The folder of `path` is created if it does not exist. If `durable`, the content is written to
-    the disk (fsync) before the rename, and the rename after it.
+    the disk (fsync) before the rename, and the folder's entries after it.
 
     Raises:
         VitrailError: the file cannot be written (no permission, no space left).

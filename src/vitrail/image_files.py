@@ -34,7 +34,7 @@ def image_files(folder: Path) -> Iterator[str]:
 
 
 def visible_files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[str]:
-    """Yield the paths of the files below a folder that are not hidden; links to folders count.
+    """Yield the paths of the files below a folder that are not hidden, and follow links to folders.
 
     Hidden are names that begin with a dot, such as ``.ipynb_checkpoints`` with copies of notebooks,
     and ``__MACOSX``, a folder in archives that are made on macOS. A link to a folder that contains
@@ -90,7 +90,8 @@ def read_image(path: str | Path) -> Image.Image:
 def is_turned(path: str | Path) -> bool:
     """Say whether a file's EXIF orientation asks viewers to turn or mirror it.
 
-    `read_image` ignores this orientation. False for a PNG and for a file that cannot be opened.
+    `read_image` ignores this orientation. The result is False for a PNG, and for a file that cannot
+    be opened.
     """
     try:
         with Image.open(path, formats=FORMATS) as image:

@@ -145,7 +145,7 @@ def _processor() -> str:
 
 
 def _git(*arguments: str) -> str | None:
-    """Return git's output on the checkout that this package is imported from, None if it fails."""
+    """Return git's output on the checkout of this package, None without one or on failure."""
     if not (checkout() / ".git").exists():  # an installed copy, be it below some repository
         return None
     command = ["git", "-C", str(checkout()), *arguments]

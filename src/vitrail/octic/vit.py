@@ -293,7 +293,7 @@ class SteerableVisionTransformer(Intermediates):
         return to_channels(x) if self.invariantisation is None else self.invariantisation(x)
 
     def _grid(self, images: Tensor) -> tuple[int, int]:
-        """Return the rows and columns of patches of `images`; VitrailError if they do not suit."""
+        """Return the rows and columns of patches of `images`; raises as `_grid_of`."""
         side = None if self.dynamic_img_size else self.grid_size[0] * self.patch_size
         return _grid_of(images, self.patch_size, side)
 
@@ -383,7 +383,7 @@ class SteerableVisionTransformer(Intermediates):
 
 @torch.fx.wrap
 def _grid_of(images: Tensor, patch: int, side: int | None) -> tuple[int, int]:
-    """Return the rows and columns of patches of images, of `side` pixels square if it is given.
+    """Return the rows and columns of patches of images; `side` is the required side, if any.
 
     Raises:
         VitrailError: a side is no even number of patches, or not `side`.
