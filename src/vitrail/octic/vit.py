@@ -275,7 +275,12 @@ class SteerableVisionTransformer(Intermediates):
         return self.head
 
     def reset_classifier(self, num_classes: int, global_pool: Pool | None = None) -> None:
-        """Give the model a new last layer, and another pooling if `global_pool` is given."""
+        """Give the model a new last layer, and another pooling if `global_pool` is given.
+
+        Raises:
+            VitrailError: there is no such pooling, or "token" is asked of a model without a class
+                token.
+        """
         if global_pool is not None:
             require_known("global_pool", global_pool, get_args(Pool))
             if global_pool == "token" and self.cls_token is None:
@@ -351,10 +356,11 @@ class SteerableVisionTransformer(Intermediates):
         return to_channels(x) if self.equivariant else x
 
     def forward_features(self, images: Tensor, mask: Tensor | None = None) -> Tensor:
-        """Return the normalised tokens ``(B, 1 + R + h w, C)`` of images ``(B, I, H, W)``.
+        """Return the normalised tokens ``(B, P + h w, C)`` of images ``(B, I, H, W)``.
 
-        The tokens of an equivariant family still turn with the images; their channels are ordered
-        plane by plane. `mask` is as in `embed`.
+        P is the number of prefix tokens (class token and registers). The tokens of an equivariant
+        family still turn with the images; their channels are ordered plane by plane. `mask` is as
+        in `embed`.
         """
         for x in self._outputs(images, mask):
             last = x
