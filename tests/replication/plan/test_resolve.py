@@ -217,9 +217,9 @@ def places(values):
 
 @functools.cache
 def words_of(place):
-    """The values and keys in the line of ``file:line``."""
+    """The values and keys in the line of ``file:line``, without its comment."""
     file, _, number = place.rpartition(":")
-    line = Path(file).read_text().splitlines()[int(number) - 1]
+    line = Path(file).read_text().splitlines()[int(number) - 1].partition(" #")[0]
     words = re.findall(r'"[^"]*"|[^\s,{}\[\]"]+', line)
     return [yaml.safe_load(word.removesuffix(":")) for word in words if word[0] not in "#&*"]
 
