@@ -1,4 +1,4 @@
-# Each target first makes .venv from the lock files, unless it exists already.
+# Targets that need .venv first make it from the lock files, unless it is up to date.
 PYTHON ?= python3
 SCALE ?= laptop
 BIN := .venv/bin

@@ -4,6 +4,7 @@ CvT's embeddings, keys and values are strided convolutions, each with s x s grid
 The paper takes the grid of largest energy: it shifts the input by m*, where this grid begins, and
 the plain convolution does the rest. CvT has neither windows nor a position embedding, so it needs
 neither A-WSA nor A-RPE.
+
 timm has no CvT; the plain CvT is vitrail's, whose parameters and MLP are used.
 """
 

@@ -1,9 +1,9 @@
 """A-Swin in one file: timm's plain Swin or SwinV2, made truly shift-invariant (shift, Sec. 4).
 
 Tokenisation, windows and patch merging each lay a grid over their input. There are s x s possible
-grids. The paper uses the grid with the largest score: it shifts the input by m*, where this
-grid begins, and the plain module does the rest. So a window has the same tokens after a shift of
-the image, and Swin's position bias stays as it is (Sec. 5.4). docs/equations/shift.md lists the
+grids. The paper uses the grid with the largest score: it shifts the input by m*, where this grid
+begins, and the plain module does the rest. So a window has the same tokens after a shift of the
+image, and Swin's position bias stays as it is (Sec. 5.4). docs/equations/shift.md lists the
 library's code of each equation.
 """
 

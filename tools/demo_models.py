@@ -36,7 +36,7 @@ MODELS = {
     "octic": {"ViT": "vit-l", "H8": "h8-l", "D8": "d8-l"},
 }
 SCALES = {"shift": "laptop", "octic": "small"}
-IMAGES, SPREAD = 6, 200  # number of images shown, and of those that `accuracy` and `spread` are of
+IMAGES, SPREAD = 6, 200  # images shown; images from which accuracy and spread are computed
 APART = SPREAD // IMAGES  # images shown are this far apart: a dataset may be ordered by class
 
 

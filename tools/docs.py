@@ -47,7 +47,9 @@ such artifact.
 The last column is about scale small (`--config scale=small`): "published" if the published results
 of that scale contain the artifact, otherwise the hours of one CPU core that it takes, as `vitrail
 plan TARGET --scale small` estimates them from published speeds or FLOPs. Models that several
-artifacts share are counted in each. A dash means that scale small does not make it.
+artifacts share are counted in each. Searches of learning rates, benchmarks, and measures that do
+not declare their forward passes are not counted ("not priced" if there is nothing else). A dash
+means that scale small does not make it.
 """
 ABOUT_ELSEWHERE = """\
 ## Made at other scales
@@ -125,20 +127,25 @@ def standing(catalog: Catalog) -> dict[str, str]:
     nodes = (record.node for record in read_published(published_folder(catalog)).values())
     published = {node.artifact.target for node in nodes if isinstance(node, RenderingNode)}
     _, costs = costs_on(catalog, None)
-    found = {}
+    found = dict.fromkeys(published, "published")
     for paper in catalog.papers.values():
         for artifact in paper.artifacts.values():
-            estimate = Estimate(catalog, [artifact], costs, ours=())
-            hours = (estimate.training + estimate.evaluation).hours["all"]
-            is_published = artifact.target in published
-            found[artifact.target] = "published" if is_published else told_hours(hours)
+            if artifact.target not in published:
+                estimate = Estimate(catalog, [artifact], costs, ours=())
+                work = estimate.training + estimate.evaluation
+                is_priced = work.nodes or not artifact.measurements
+                found[artifact.target] = (
+                    told_hours(work.hours["all"]) if is_priced else "not priced"
+                )
     return found
 
 
 def told_hours(bounds: list[float]) -> str:
-    """Return hours between two bounds, to a tenth of an hour; "minutes" if neither reaches one."""
+    """Return hours between two bounds, in tenths; "minutes" if the upper one rounds to 0.0."""
     low, high = (f"{bound:.1f}" for bound in bounds)
-    return "minutes" if high == "0.0" else low if low == high else f"{low} to {high}"
+    if low == "0.0":
+        return "minutes" if high == "0.0" else f"up to {high}"
+    return low if low == high else f"{low} to {high}"
 
 
 def made_elsewhere(catalog: Catalog) -> str:

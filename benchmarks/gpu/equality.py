@@ -31,7 +31,7 @@ def sync_steps() -> Iterable[Step]:
 
 
 def equality(settings: Settings, group: str) -> Iterator[Measured]:
-    """Measure the error of logits: the largest change from float64 on the CPU, relative."""
+    """Measure the largest change of a logit from float64 on the CPU, over the largest logit."""
     families = GROUPS[group](settings.quick)
 
     def compare(label: str) -> Iterator[Measured]:

@@ -45,7 +45,8 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 def require_known(what: str, name: str, known: Iterable[str]) -> None:
     """Raise a `VitrailError` that suggests the closest name, unless `name` is in `known`.
 
-    `what` is the kind of name, for the message. `name` may be no text, such as None.
+    `what` is the kind of name, for the message. A `name` that is not text, such as
+    None, counts as unknown.
     """
     known = list(known)
     if name not in known:
@@ -82,7 +83,7 @@ def sentence(error: VitrailError) -> str:
 
 
 def exit_on_error(main: Callable[[], None]) -> None:
-    """Run a command's `main`; print a user's error in one line and exit with status 2."""
+    """Run a command's `main`; tell a user's error or a missing package in one line, exit with 2."""
     try:
         main()
     except VitrailError as error:

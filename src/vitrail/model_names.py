@@ -14,7 +14,7 @@ def require_model(name: str) -> None:
     """Check that timm has a model of this name.
 
     Raises:
-        VitrailError: timm has no such model; the message suggests the closest name.
+        VitrailError: timm has no such model; the message suggests the closest name, or lists five.
     """
     if not timm.is_model(name):
         known = difflib.get_close_matches(name, timm.list_models(), n=5, cutoff=0)

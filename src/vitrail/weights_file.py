@@ -1,4 +1,4 @@
-"""Read files of weights without running code of them.
+"""Read files of weights without running any code in them.
 
 A pickle can run any code when it is loaded. So files are read only as safetensors, or by
 `torch.load` with `weights_only`. Beside a file of published weights lies a note with its digest;
@@ -38,7 +38,7 @@ OWN = "if it is your own, save its weights alone: torch.save(model.state_dict(),
 
 
 def read_checkpoint(path: Path) -> Any:
-    """Return the content of a file of safetensors or `torch.save`, on the CPU, running no code.
+    """Return what a ``.safetensors`` file or one of `torch.save` holds, on the CPU; run no code.
 
     Raises VitrailError if the file is missing, damaged, not weights, or would run code.
     """
@@ -84,8 +84,8 @@ def find_weights(path: Path) -> tuple[dict[str, Tensor], str]:
     """Return the tensors as `read_weights`, and the keys of `CONTAINERS` under which they are.
 
     If a file has several sets of weights, those under the first key of `CONTAINERS` are read: the
-    moving average, as timm's `load_checkpoint` does. Nested keys are joined by dots; the text is ""
-    if the tensors are at the top level of the file.
+    moving average if there is one, as timm's `load_checkpoint` does. Nested keys are joined by
+    dots; the text is "" if the tensors are at the top level of the file.
     """
     content, names = read_checkpoint(path), list[str]()
     for name in CONTAINERS:

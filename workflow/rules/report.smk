@@ -33,7 +33,7 @@ onstart:
     # machine the limit is not needed, because the number of cores limits jobs.
     if workflow.local_exec:
         workflow.scheduler.job_rate_limiter = None
-    # Check for data that must be placed by hand before the first job starts, so that no job waits
+    # Before the first job starts, check for data that must be placed by hand, so that no job waits
     # in a queue for a GPU although its data is missing.
     from replication.datasets.verify import verify
     from vitrail.provenance import DIRTY, require_gpu_build

@@ -1,6 +1,7 @@
 # Training: one node trains a recipe under one seed, and writes its record.
-# Checkpoints, logs and weights are written beside the record but are no declared outputs: Snakemake
-# deletes those of a failed job, and an interrupted job must find its checkpoints again.
+# Checkpoints, logs and weights are written beside the record but are not declared as outputs:
+# Snakemake deletes the declared outputs of a failed job, and an interrupted job must find its
+# checkpoints again.
 
 RECORD = str(RUNS / "{paper}" / "{run}" / "trained-seed{seed}.json")
 

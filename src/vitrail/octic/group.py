@@ -1,7 +1,7 @@
 """The octic group D8, its representations, and the features that it acts on (octic, Sec. 3.1).
 
-`r` turns an image anticlockwise by a quarter, `m` mirrors it left to right, and a word of
-these letters is applied from its right end: "mr" turns first.
+`r` turns an image anticlockwise by a quarter, `m` mirrors it left to right, and a word of these
+letters is applied from its right end: "mr" turns first.
 
 The regular representation permutes (y0..y7). These are the values of a function f on the group, at
 the elements e, r^-1, r^-2, r^-3, m, m r^-1, m r^-2, m r^-3 in this order, and g maps f to the

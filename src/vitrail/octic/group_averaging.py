@@ -1,9 +1,9 @@
 """Make any classifier invariant by eight views of each image, to compare with octic models.
 
 A view is the image under one of the eight elements of the octic group. The views of a turned or
-mirrored image are the same eight in another order. So any function of the views that does
-not depend on their order is invariant, for any model and any weights. Nothing is trained, and an
-image takes eight forward passes.
+mirrored image are the same eight in another order. So any function of the views that does not
+depend on their order is invariant, for any model and any weights. Nothing is trained, and an image
+takes eight forward passes.
 """
 
 from __future__ import annotations

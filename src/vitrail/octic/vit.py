@@ -223,8 +223,8 @@ class SteerableVisionTransformer(Intermediates):
     def no_weight_decay(self) -> set[str]:
         """Return the names of parameters without weight decay.
 
-        They are the positions, the CLS and register tokens, the references of invariants, and the
-        scales of norms and layer scales. timm exempts parameters of one axis by itself, but the
+        They are the positions, the CLS and register tokens, the references of invariants, and all
+        parameters of norms and layer scales. timm exempts parameters of one axis by itself, but the
         scales of equivariant layers have two axes.
         """
         names, parts = dict(self.named_parameters()), (".norm", ".ls", ".invariant.")

@@ -1,8 +1,8 @@
 """Learning to Adapt to Position Bias in Vision Transformer Classifiers (Bruintjes and van Gemert).
 
-How much position matters depends on the data. The paper measures
-how much, by permuting the positions of an image's tokens. It also lets a model learn how much
-position to use, by a factor on its position embedding (Auto-PE):
+How much position matters depends on the data. The paper measures this by permuting the positions
+of an image's tokens. It also lets a model learn how much position to use, by a factor on its
+position embedding (Auto-PE):
 
 - `embeddings`: the position embeddings that the paper compares, by name;
 - `vit`: the paper's small ViT, registered with timm, whose positions can be permuted.

@@ -210,7 +210,7 @@ class AdaptiveAttention(MultiScaleAttention):
         return strongest_tokens(dense, conv, self.grid.in_order)
 
     def _convolved(self, x: Tensor, convs: Sequence[nn.Conv2d], stride: int) -> Tensor:
-        """Convolve ``(B, H, W, N)``, whose channels are the heads of each of `convs`."""
+        """Convolve ``(B, H, W, N)``, the heads of each of `convs` side by side, at `stride`."""
         x = circular_pad(x, *borders(convs[0], stride)).permute(0, 3, 1, 2)
         weights = torch.stack([conv.weight for conv in convs])[:, None]  # all heads have the same
         weight = weights.expand(-1, self.num_heads, -1, -1, -1, -1).flatten(0, 2)

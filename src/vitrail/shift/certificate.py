@@ -1,12 +1,12 @@
 """Bound the rounding errors of the scores that choose a grid: a certificate of the choice.
 
-A circular shift of an image permutes the exact scores of its grids. The computed scores of the
-shifted image are sums in another order, and each differs from the exact score by at most a bound e.
-If the largest computed score is more than 4 e above the second largest, then the largest exact
-score is more than 2 e above the second, and every shift of the image chooses the same grid. The
-margin is this difference divided by 4 e: if it is above 1, the choice is certain. The bounds hold
-for any order of n roundings: ``gamma_n(n) = n u / (1 - n u)`` times the sum of the terms'
-magnitudes (Higham, Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
+A circular shift of an image permutes the exact scores of its grids. Each computed score is a sum,
+in another order for each shift, and differs from the exact score by at most a bound e. If the
+largest computed score is more than 4 e above the second largest, then the largest exact score is
+more than 2 e above the second, and every shift of the image chooses the same grid. The margin is
+this difference divided by 4 e: if it is above 1, the choice is certain. The bounds hold for any
+order of n roundings: ``gamma_n(n) = n u / (1 - n u)`` times the sum of the terms' magnitudes
+(Higham, Accuracy and Stability of Numerical Algorithms, 2002, Sec. 3.1).
 
 The bounds include the roundings of computations on tokens, and those of the projection that scores
 a tokeniser's grids. All other convolutions are assumed to give a token the same bits at every

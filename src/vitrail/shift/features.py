@@ -105,7 +105,7 @@ class StageModel(nn.Module):
         output_fmt: str = "NCHW",
         intermediates_only: bool = False,
     ) -> Any:
-        """Return the last tokens and maps of the stages, or the maps alone, as timm's method.
+        """Return the last tokens and maps of the stages, or the maps alone, as timm's does.
 
         The tokens are those of `forward_features`. The maps are in the image's own order, as
         `Features.aligned` returns them. If the model pads images, the maps are cropped to the

@@ -5,8 +5,8 @@ tokens on it: token n of an adaptive stage sits at pixel ``offset + stride * n``
 with an offset for each sample (`Features`). Plain models have such grids too, whose offset is zero.
 
 Adaptive unpooling (Sec. 4, "Segmentation"; Sec. A2.2) puts features back to where they come from:
-examples/adaptive_unpooling_in_one_file.py has all of it. To put tokens on a finer grid, they are
-upsampled circularly, as by `F.interpolate(align_corners=False)`, and then rolled by
+examples/adaptive_unpooling_in_one_file.py has all of it. Tokens are put on a finer grid in
+two steps: they are upsampled circularly, as by `F.interpolate(align_corners=False)`, then rolled by
 
     (offset of the target - offset of the source) / stride of the target,
 
@@ -126,7 +126,7 @@ def circular_conv(x: Tensor, conv: nn.Conv2d, stride: int | None = None) -> Tens
 
 
 def borders(layer: Any, stride: int) -> tuple[int, int]:
-    """Return how many tokens a square layer at `stride` reads before and after a map."""
+    """Return how far a square convolution or pooling at `stride` reads before and after a map."""
     before = int(layer.padding[0])
     return before, max(0, layer.kernel_size[0] - stride - before)
 

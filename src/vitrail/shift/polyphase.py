@@ -98,7 +98,7 @@ def token_norms(tokens: Tensor) -> Tensor:
 
 
 def fixed_point(energies: Tensor) -> Tensor:
-    """Return energies ``(B, ...)`` as int64, in units of the sample's largest / `FIXED_POINT`."""
+    """Return energies ``(B, ...)`` >= 0 as int64, in units of the largest / `FIXED_POINT`."""
     largest = energies.amax(dim=tuple(range(1, energies.dim())), keepdim=True)
     scale = FIXED_POINT / largest.clamp_min(torch.finfo(energies.dtype).tiny)
     return (energies * scale).to(torch.int64)
@@ -150,7 +150,7 @@ def largest(scores: Tensor) -> Tensor:
 
 
 def polyphase_energies(energies: Tensor, stride: tuple[int, int]) -> Tensor:
-    """Sum ``(B, H, W)`` over each phase's grid: int64 ``(B, *stride)``, units of `fixed_point`."""
+    """Sum ``(B, H, W)`` exactly over each phase's grid: int64 `fixed_point`, ``(B, *stride)``."""
     return components(fixed_point(energies), stride).sum(dim=(3, 4))
 
 

@@ -284,7 +284,7 @@ class FixedSelection(nn.Module):
     """Grids that begin at the first pixel and token; the interface of all choices."""
 
     name: str = "fixed"
-    per_operation = False  # whether every strided operation chooses, not only a stage once
+    per_operation = False  # whether every strided operation chooses, not only a stage's first
     anchors = False  # whether models compute their first tokens again at the anchor: `tokens_at`
     per_block = False  # whether every attention layer lays its windows, not only a stage's first
 

@@ -139,7 +139,7 @@ class AdaptiveUPerNetDecoder(UPerNetDecoder):
         args: arguments of `UPerNetDecoder`.
         upsampling: the values between features that are put on a finer stage: "bilinear"
             interpolates, as UperNet does, "zero_insert" leaves zeros (shift, Sec. A2.2). Logits are
-            always interpolated to the pixels, because else 15 of 16 pixels would have none.
+            always interpolated to the pixels, because otherwise 15 of 16 pixels would have none.
         kwargs: keyword arguments of `UPerNetDecoder`.
 
     Raises:

@@ -214,7 +214,7 @@ def rescale_pos_embed(
         resized.embeds.pos_embed_grid_size = new
         return cast(nn.Module, resized)
     resized.set_input_size(img_size=size)
-    new = _patches(resized).grid_size  # a convolutional stem decides the number of patches
+    new = _patches(resized).grid_size  # a convolutional stem, if any, decides
     table = calibrated(new)
     if isinstance(resized.pos_embed, nn.Module):
         cast(Any, resized.pos_embed).set_table(table)
@@ -272,7 +272,7 @@ def _patches(model: Any) -> Any:
 
 
 def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
-    """Return the table and the rows and columns of its grid; VitrailError if there is no table."""
+    """Return the table and its grid (rows, columns); VitrailError if the model does not suit."""
     patches = _patches(model)
     grid = getattr(patches, "grid_size", None)
     table = cast(Any, getattr(model, "pos_embed", None))
