@@ -133,10 +133,8 @@ def standing(catalog: Catalog) -> dict[str, str]:
             if artifact.target not in published:
                 estimate = Estimate(catalog, [artifact], costs, ours=())
                 work = estimate.training + estimate.evaluation
-                is_priced = work.nodes or not artifact.measurements
-                found[artifact.target] = (
-                    told_hours(work.hours["all"]) if is_priced else "not priced"
-                )
+                hours = told_hours(work.hours["all"])
+                found[artifact.target] = hours if work.nodes else "not priced"
     return found
 
 

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from pydantic import PositiveFloat
 
@@ -59,7 +59,7 @@ class Device(Strict):
     match: str
     peak: PositiveFloat | None = None
     sustained: tuple[PositiveFloat, PositiveFloat]
-    loading: dict[str, PositiveFloat] = {}
+    loading: dict[Literal["classification", "segmentation", "self_supervision"], PositiveFloat] = {}
     source: str
 
 
