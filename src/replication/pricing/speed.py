@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from pydantic import PositiveFloat
 
@@ -145,7 +145,7 @@ class Costs:
             return Range(measured, measured), "measured"
         if printed := self._printed(run):
             return printed.takes(training_images(run)), "the paper"
-        loading = self.device.loading.get(run.recipe.task, 0.0)
+        loading = self.device.loading.get(cast(Any, run.recipe.task), 0.0)
         seconds = self.sustained.takes(self.training_flops(run)) + Range(loading, loading)
         return seconds.takes(1), "FLOPs"
 
