@@ -115,7 +115,7 @@ def targets_page(catalog: Catalog) -> str:
             for artifact in paper.artifacts.values()
         ]
         table = pipe_table(
-            ["target", "what it is", "in the paper", "at small"], rows, numbers=False
+            ["target", "what it is", "in the paper", "hours at small"], rows, numbers=False
         )
         parts += [f"## {name}: {paper.info.title}", table]
     parts += [ABOUT_ELSEWHERE.rstrip(), made_elsewhere(catalog), *stand_in_sections(catalog)]

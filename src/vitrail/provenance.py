@@ -123,8 +123,8 @@ def require_gpu_build() -> None:
 def device_name(device: str) -> str:
     """Return "cpu: <model> (<instructions>), <n> threads", or the accelerator's own name.
 
-    The instructions are the vector instructions that torch uses, such as AVX2 or AVX512. A training
-    gives weights of the same bits only on processors with the same instructions.
+    The instructions are the vector instructions that torch uses, such as AVX2 or AVX512. On
+    processors with different instructions, the same training can end in weights of other bits.
     """
     import torch
 
