@@ -14,7 +14,7 @@ unexport PIP_TARGET PIP_PREFIX PIP_ROOT
 MADE_FOR := import sys; print(sys.prefix, "with Python %d.%d" % sys.version_info[:2])
 ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev/null | cmp -s - $(READY) || cat $(READY))
 
-.PHONY: install reproduce test test-slow test-all test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
+.PHONY: install reproduce test test-all test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
@@ -33,12 +33,9 @@ PYTEST := OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n auto --dist loadscope
 test: $(TOOLS)
 	@$(PYTEST) -m "not slow and not cluster" $(TESTS)
 
-## the tests that take seconds each, or those of TESTS
-test-slow: $(TOOLS)
-	@$(PYTEST) -m "slow and not cluster" $(TESTS)
-
 ## all tests that need no SLURM, or those of TESTS
-test-all: test test-slow
+test-all: $(TOOLS)
+	@$(PYTEST) -m "not cluster" $(TESTS)
 
 # Only the tests of models and measures.
 test-library: $(TOOLS)

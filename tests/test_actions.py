@@ -81,16 +81,18 @@ def test_the_pythons_are_those_that_the_project_allows(workflows, root):
 
 
 def test_what_a_marker_leaves_out_of_make_test_runs_in_ci(root):
-    """Each marker is selected by a target of make that CI calls, itself or by `test-all`."""
+    """Some target of make that CI calls for all tests selects the tests with this marker."""
     settings = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["pytest"]
     markers = {line.partition(":")[0] for line in settings["ini_options"]["markers"]}
     makefile = (root / "Makefile").read_text()
-    rules = re.findall(r"^([\w-]+):(.*)\n((?:\t.*\n)*)", makefile, re.MULTILINE)
-    needs = {target: prerequisites.split() for target, prerequisites, _ in rules}
+    recipes = dict(re.findall(r"^([\w-]+):.*\n((?:\t.*\n)*)", makefile, re.MULTILINE))
     steps = (root / ".ci" / "run").read_text().replace("\\\n", "").splitlines()
     called = [name for line in steps for name in re.findall(r"\bmake ([\w-]+)(?!.*TESTS)", line)]
-    called += [target for name in called for target in needs.get(name, [])]
-    recipes = "".join(recipe for target, _, recipe in rules if target in called)
-    selected = re.findall(r'(?<!not )\b(\w+)\b(?= and not |")', recipes)
-    selected += re.findall(r"-m (\w+)", recipes)
-    assert markers <= set(selected)
+    selections = [
+        selection
+        for name in called
+        for selection in re.findall(r'(?:pytest|PYTEST\)) -m ("[^"]+"|\w+)', recipes.get(name, ""))
+    ]
+    for marker in markers:
+        values = {other: other == marker for other in markers}
+        assert any(eval(selection.strip('"'), {}, values) for selection in selections), marker
