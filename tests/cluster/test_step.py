@@ -1,13 +1,12 @@
 """The command that puts a step on a node of an allocation, with an `srun` that tells its call."""
 
-import json
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
-from replication.cluster.failures import BAD_MACHINE, RUN_LOCKED
+from replication.cluster.failures import BAD_MACHINE, RUN_LOCKED, Failure
 
 STEP = Path("workflow/profiles/allocation/step")
 
@@ -21,7 +20,7 @@ def step(root, tmp_path):
         "#!/bin/bash\n"
         'printf "%s\\n" "$@" >arguments\n'
         "env >environment\n"
-        '[[ -z ${NOTE:-} ]] || echo "$NOTE" >"$VITRAIL_FAILURES/5.json"\n'
+        '[[ -z ${NOTE:-} ]] || cp "$NOTE" "$VITRAIL_FAILURES/5.json"\n'
         "exit ${STATUS:-0}\n"
     )
     srun.chmod(0o755)
@@ -44,10 +43,6 @@ def step(root, tmp_path):
         return done.returncode, (tmp_path / "arguments").read_text().splitlines(), environment
 
     return run
-
-
-def note(status, node):
-    return json.dumps({"status": status, "node": node})
 
 
 def test_a_step_asks_for_its_own_share_and_for_one_node(step):
@@ -74,9 +69,10 @@ def test_a_step_fails_as_its_command_does(step):
 
 
 def test_sick_nodes_are_left_out_by_the_steps_that_follow(step, tmp_path):
-    for node in ("n3", "n1", "n3"):
-        step(1, 2000, 0, "false", STATUS=str(BAD_MACHINE), NOTE=note(BAD_MACHINE, node))
-    step(1, 2000, 0, "false", STATUS=str(RUN_LOCKED), NOTE=note(RUN_LOCKED, "n2"))
+    failures = (BAD_MACHINE, "n3"), (BAD_MACHINE, "n1"), (BAD_MACHINE, "n3"), (RUN_LOCKED, "n2")
+    for status, node in failures:
+        Failure(status, node).write(tmp_path, "5")
+        step(1, 2000, 0, "false", STATUS=str(status), NOTE=str(tmp_path / "5.json"))
     assert "--exclude=n1,n3" in step(1, 2000, 0, "true")[1]
 
 
