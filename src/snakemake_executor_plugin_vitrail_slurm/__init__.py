@@ -38,8 +38,12 @@ from time import monotonic
 from typing import Any, NamedTuple
 
 from snakemake_executor_plugin_slurm import Executor as SlurmExecutor
-from snakemake_executor_plugin_slurm import ExecutorSettings as SlurmSettings
-from snakemake_executor_plugin_slurm import SubmittedJobInfo, WorkflowError, common_settings
+from snakemake_executor_plugin_slurm import (
+    ExecutorSettings,
+    SubmittedJobInfo,
+    WorkflowError,
+    common_settings,
+)
 from snakemake_executor_plugin_slurm.partitions import (
     PartitionLimits,
     extract_partition_limits,
@@ -95,34 +99,6 @@ PATIENCE = 48 * 3600
 PATIENCE_WITH_UNKNOWN = 600
 SIGNAL = "USR1@120"  # the signal that SLURM sends a job, and how many seconds before its end
 SECONDS_TO_ANSWER = 60
-
-
-@dataclass
-class ExecutorSettings(SlurmSettings):
-    """The settings of Snakemake's executor for SLURM, with `environment` added."""
-
-    # Annotations must be types here, not strings: Snakemake makes options from them.
-    environment: str = field(
-        default="",
-        metadata={
-            "help": "Variables of the environment of each job, as NAME=value NAME=value: for "
-            "instance by which network the nodes of a training meet (NCCL_SOCKET_IFNAME=ib0)."
-        },
-    )
-
-    def __post_init__(self) -> None:
-        """Check the settings.
-
-        Raises:
-            WorkflowError: `environment` has a word that is no NAME=value.
-        """
-        super().__post_init__()
-        for word in shlex.split(self.environment):
-            if not re.match(r"[A-Za-z_]\w*=", word):
-                raise WorkflowError(
-                    f"vitrail-slurm-environment has '{word}', which is no NAME=value: correct it "
-                    "in the profile"
-                )
 
 
 class InQueue(NamedTuple):
@@ -193,14 +169,10 @@ class Executor(SlurmExecutor):
             self._partitions, self._partition_file = partitions, file
         self._job_submission_executor = ThreadPoolExecutor(max_workers=1)
         self._failures = self.slurm_logdir.resolve() / "failures"
+        environ[FOLDER] = str(self._failures)  # sbatch passes the environment on to each job
         self._excluded = set(self._failed_nodes)  # excluded by the settings, not after failures
 
     # Submission
-
-    def get_job_exec_prefix(self, job: Any) -> str:
-        """Return the command that sets a job's environment, with the folder for its failure."""
-        given = shlex.split(self.workflow.executor_settings.environment)
-        return shlex.join(["export", f"{FOLDER}={self._failures}", *given])
 
     def get_account_arg(self, job: Any) -> Iterator[str]:
         """Yield the option for the job's account.

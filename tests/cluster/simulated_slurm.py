@@ -10,6 +10,7 @@ ends.
 import asyncio
 import functools
 import itertools
+import os
 import shlex
 import shutil
 import subprocess
@@ -107,7 +108,7 @@ class Job:
     comment: str
     log: str
     target: Target
-    failures: Path | None
+    failures: Path
     minutes: float
     memory: int
     requeue: bool
@@ -270,8 +271,7 @@ class Slurm:
             target.done += min(self.now - job.started, target.seconds - target.done)
         if ending in STATUSES:
             target.log.write_text(f"vitrail: {ending}\n")  # the sentence that is for people
-            if job.failures:
-                Failure(STATUSES[ending], job.node.name).write(job.failures, str(job.number))
+            Failure(STATUSES[ending], job.node.name).write(job.failures, str(job.number))
         if ending == "OUT_OF_MEMORY":
             said = "slurmstepd: error: Detected 1 oom_kill event in StepId=1.0."
             if self.ends_steps:
@@ -343,7 +343,8 @@ class Slurm:
             given["name"],
             given["comment"],
             given["log"].replace("%j", str(number)),
-            *self._work(given["work"]),
+            self.targets[given["work"]],
+            Path(os.environ[FOLDER]),
             float(given.get("minutes", 60)),
             int(given.get("memory", 1000)),
             "--requeue" in words,
@@ -353,12 +354,6 @@ class Slurm:
             self.now,
         )
         return 0, f"{number}\n", ""
-
-    def _work(self, command):
-        """The target of a job's command, and the folder where the executor wants failures told."""
-        *exports, name = command.split(" && ")
-        told = dict(word.split("=", 1) for line in exports for word in shlex.split(line)[1:])
-        return self.targets[name], Path(told[FOLDER]) if FOLDER in told else None
 
     def _refusal(self, given):
         if given.get("partition") not in self.partitions:

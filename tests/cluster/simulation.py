@@ -1,6 +1,7 @@
 """The executor on a simulated SLURM, with a scheduler that retries jobs as Snakemake's does."""
 
 import asyncio
+import os
 from contextlib import contextmanager, nullcontext
 from fractions import Fraction
 from types import SimpleNamespace
@@ -117,6 +118,7 @@ class Simulation:
         )
         with (
             installed(self.slurm),
+            mock.patch.dict(os.environ),
             mock.patch.object(
                 plugin.Executor, "_wait_thread", lambda executor: self._check(executor)
             ),
@@ -135,9 +137,7 @@ class Simulation:
                 Partition("gpu", PartitionLimits(max_gpu=8)),
             ]
             executor.status_rate_limiter = nullcontext()
-            executor.format_job_exec = lambda job: " && ".join(
-                filter(None, [executor.get_job_exec_prefix(job), job.target.name])
-            )
+            executor.format_job_exec = lambda job: job.target.name
             yield executor
 
     def _check(self, executor):

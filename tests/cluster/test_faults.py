@@ -1,12 +1,8 @@
 """Each fault of a cluster by itself, on the simulated SLURM: the target is made, or one is told."""
 
-import shlex
-
 import pytest
-from snakemake_interface_common.exceptions import WorkflowError
 
 from replication.cluster.failures import Failure
-from snakemake_executor_plugin_vitrail_slurm import ExecutorSettings
 from tests.cluster.simulated_slurm import NEVER, Node, Slurm, Target
 from tests.cluster.simulation import Simulation
 
@@ -345,19 +341,6 @@ def test_the_type_of_gpus_is_asked_for_once_and_only_with_gpus(simulate, targets
     assert all_made(done)
     words = done.slurm.jobs[1].call.split()
     assert [word for word in words if word.startswith(("--gpus", "--gres"))] == wanted
-
-
-def test_the_environment_of_the_profile_is_that_of_each_job(simulate, targets):
-    done = simulate(targets(1), snakemake={"environment": "NCCL_SOCKET_IFNAME=ib0 A='b c'"})
-    assert all_made(done)
-    (command,) = [word for word in shlex.split(done.slurm.jobs[1].call) if "export " in word]
-    exported = shlex.split(command.partition(" && ")[0])
-    assert exported[2:] == ["NCCL_SOCKET_IFNAME=ib0", "A=b c"]
-
-
-def test_an_environment_that_is_none_is_refused_in_a_sentence():
-    with pytest.raises(WorkflowError, match="'ib0', which is no NAME=value"):
-        ExecutorSettings(environment="NCCL_SOCKET_IFNAME=ib0 ib0", status_command="squeue")
 
 
 # Full scale
