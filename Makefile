@@ -89,7 +89,6 @@ elsewhere:
 
 $(READY): envs/requirements.lock envs/cpu.lock envs/cuda.lock envs/build.txt envs/install.sh envs/torchvision_on_cpu.py pyproject.toml $(if $(ELSEWHERE),elsewhere)
 	@$(PYTHON) -c "$$CHECK_PYTHON"
-	@test -d slurm || { echo "vitrail: profiles and slurm are links, which this copy has lost; make them again: ln -sf workflow/profiles profiles; ln -sf workflow/profiles/slurm slurm" >&2; exit 2; }
 	@echo "making .venv from envs/requirements.lock (a few minutes, once)"
 	@$(PYTHON) -m venv .venv
 	@bash envs/install.sh "$(CURDIR)/$(BIN)/python"

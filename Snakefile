@@ -65,12 +65,6 @@ try:
 except VitrailError as error:
     stop(error)
 
-if not Path(workflow.basedir, "slurm").is_dir():
-    stop(
-        "profiles and slurm are links, which this copy of the project has lost; make them again: "
-        "ln -sf workflow/profiles profiles; ln -sf workflow/profiles/slurm slurm"
-    )
-
 RUNS = SETTINGS.runs
 
 

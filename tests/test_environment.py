@@ -200,7 +200,6 @@ def project(root, tmp_path):
     shutil.copytree(root / "envs", folder / "envs")
     for name in ("Makefile", "pyproject.toml"):
         shutil.copy(root / name, folder)
-    (folder / "slurm").mkdir()
     return folder
 
 
@@ -223,15 +222,6 @@ def test_scripts_that_have_lost_their_modes_are_run(make, project):
         script.chmod(0o644)
     done = make(project, "install")
     assert done.returncode == 0, done.stderr
-
-
-def test_links_that_a_copy_has_lost_are_told_before_anything_is_installed(make, project):
-    (project / "slurm").rmdir()
-    (project / "slurm").write_text("workflow/profiles/slurm")
-    done = make(project, "install")
-    assert done.returncode != 0
-    assert "ln -sf workflow/profiles/slurm slurm" in done.stderr
-    assert not (project / ".venv").exists()
 
 
 @pytest.mark.parametrize("move", [shutil.move, functools.partial(shutil.copytree, symlinks=True)])

@@ -13,7 +13,7 @@ from tests.checkout import Checkout
 pytestmark = pytest.mark.cluster
 
 TARGET = "variance_table3"
-SCRIPT = "workflow/profiles/allocation/submit.sh"
+SCRIPT = "profiles/allocation/submit.sh"
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import pytest
 
 from replication.cluster.failures import BAD_MACHINE, RUN_LOCKED, Failure
 
-STEP = Path("workflow/profiles/allocation/step")
+STEP = Path("profiles/allocation/step")
 
 
 @pytest.fixture

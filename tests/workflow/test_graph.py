@@ -374,21 +374,6 @@ def test_where_a_table_is_is_told_only_if_it_was_made(made):
     assert "template_table1 is in until/laptop/template/table1.md" in whole.stderr
 
 
-def test_a_copy_that_has_lost_its_links_is_told_how_to_make_them_again(make_checkout):
-    checkout = make_checkout()
-    for name in ("profiles", "slurm"):
-        link = checkout.path / name
-        text = os.readlink(link)
-        link.unlink()
-        link.write_text(text)
-    lost = checkout.snakemake("-n", "template_table1", *LAPTOP)
-    assert lost.returncode == 2
-    (told,) = [line for line in lost.stderr.splitlines() if line.startswith("vitrail: ")]
-    remedy = told.partition("make them again: ")[2]
-    subprocess.run(remedy, shell=True, cwd=checkout.path, check=True)
-    assert checkout.planned("template_table1", *LAPTOP)["table"] == 1
-
-
 CONDA = """#!/bin/sh
 case "$1 $2" in
     "info --json") echo '{{"conda_prefix": "{prefix}", "platform": "linux-64"}}' ;;

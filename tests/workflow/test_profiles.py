@@ -12,10 +12,9 @@ import yte
 
 from replication.config.recipe import short_hash
 
-PROFILES = "workflow/profiles"
 SLURM = ("--profile", "slurm")
 ALLOCATION = (
-    *("--profile", "workflow/profiles/allocation"),
+    *("--profile", "profiles/allocation"),
     *("--cores", "320", "--resources", "gpu=32", "mem_mb=2000000"),
 )
 
@@ -58,7 +57,7 @@ def full(checkout):
 
 @pytest.fixture(scope="module")
 def slurm(root):
-    return yaml.safe_load((root / PROFILES / "slurm" / "config.yaml").read_text())
+    return yaml.safe_load((root / "slurm" / "config.yaml").read_text())
 
 
 @pytest.mark.slow
@@ -124,7 +123,7 @@ def test_in_an_allocation_srun_places_each_step_by_what_it_asks_for(checkout, fu
     scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
     shown = checkout.snakemake("-n", "-p", "variance_table5", *ALLOCATION)
     assert shown.returncode == 0, shown.stderr
-    placed = re.findall(r"profiles/allocation/step (\d+) (\d+) (\d+) ", shown.stdout)
+    placed = re.findall(r"bash profiles/allocation/step (\d+) (\d+) (\d+) ", shown.stdout)
     assert len(placed) == len(of_rule(full, "train")) + len(of_rule(full, "evaluate")) > 1
     wanted = [scale["resources"][step] for step in ("train", "evaluate")]
     assert {*placed} == {(str(r["threads"]), str(r["mem_mb"]), str(r["gpus"])) for r in wanted}
@@ -138,7 +137,7 @@ def test_a_training_on_several_nodes_is_refused_within_an_allocation(checkout):
 
 
 def test_a_partition_has_the_gpus_of_a_full_scale_training(root):
-    partitions = yaml.safe_load((root / PROFILES / "slurm" / "partitions.yaml").read_text())
+    partitions = yaml.safe_load((root / "slurm" / "partitions.yaml").read_text())
     scale = yaml.safe_load((root / "configs/scales/full.yaml").read_text())
     gpus = [limits.get("max_gpu", 0) for limits in partitions["partitions"].values()]
     assert max(gpus) >= scale["resources"]["train"]["gpus"]
@@ -158,7 +157,7 @@ def default_profile(root, monkeypatch, *words, profile=None):
     monkeypatch.delenv("SNAKEMAKE_PROFILE", raising=False)
     if profile:
         monkeypatch.setenv("SNAKEMAKE_PROFILE", profile)
-    return yte.process_yaml((root / PROFILES / "default" / "config.yaml").read_text())
+    return yte.process_yaml((root / "profiles" / "default" / "config.yaml").read_text())
 
 
 @pytest.mark.parametrize("words", [["variance_table5"], ["all", "-n"], ["all", "--config", "a=-e"]])

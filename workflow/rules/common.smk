@@ -72,7 +72,7 @@ def placed(wildcards, output, threads, resources):
             "make it by --profile slurm"
         )
     gpus = resources.get("gpu", 0) or 0
-    return f"bash workflow/profiles/allocation/step {threads} {resources.mem_mb} {gpus} "
+    return f"bash profiles/allocation/step {threads} {resources.mem_mb} {gpus} "
 
 
 def node_file():

@@ -30,7 +30,7 @@ from snakemake_executor_plugin_slurm.utils import parse_time_to_minutes
 from replication.config.schema import Strict, load
 from replication.config.settings import Resources
 
-PROFILE = Path("workflow/profiles/slurm")
+PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 

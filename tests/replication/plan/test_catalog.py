@@ -605,7 +605,7 @@ def test_every_record_of_a_scale_has_its_node_and_no_other_file_has_one(small_ch
 
 
 PARTITIONS, ACCURACY = (
-    "workflow/profiles/slurm/partitions.yaml",
+    "slurm/partitions.yaml",
     "src/replication/measures/accuracy.py",
 )
 NAMES = {"narrow", "wide", "accuracy", "parameters", "table1", "report"}

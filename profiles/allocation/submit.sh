@@ -1,5 +1,5 @@
 #!/bin/bash
-# Make targets in an allocation of whole nodes: sbatch workflow/profiles/allocation/submit.sh TARGETS
+# Make targets in an allocation of whole nodes: sbatch profiles/allocation/submit.sh TARGETS
 #
 # site: number of nodes, their resources, and time; options of sbatch replace these lines. The jobs of
 # the array run one after the other. Each continues where the previous one was cut off, and ends at once
@@ -22,6 +22,6 @@ memory=${SLURM_MEM_PER_NODE:-0}  # MB; 0 if the allocation has all memory of eac
 (( memory )) || memory=$(sinfo --noheader --nodes="$SLURMD_NODENAME" --format=%m | tr -d +)
 python -m snakemake --unlock &>/dev/null || true  # the previous allocation may have been cut off
 # A --config in the arguments replaces settings of the profile's file.
-exec python -m snakemake "$@" --profile workflow/profiles/allocation \
+exec python -m snakemake "$@" --profile profiles/allocation \
     --cores $(( nodes * SLURM_CPUS_ON_NODE )) \
     --resources gpu=$(( nodes * ${SLURM_GPUS_ON_NODE:-0} )) mem_mb=$(( nodes * memory ))
