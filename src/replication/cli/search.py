@@ -26,7 +26,7 @@ def search(
     paper: Annotated[str, typer.Argument(metavar="PAPER", help="A folder of configs/papers/.")],
     options: Annotated[
         list[str] | None,
-        typer.Argument(metavar="[-- OPTIONS]", help="Options of snakemake.", show_default=False),
+        typer.Argument(metavar="-- OPTIONS", help="Options of snakemake.", show_default=False),
     ] = None,
     scale: Scale = None,
     data: Data = None,

@@ -17,9 +17,7 @@ from vitrail.errors import VitrailError
 def verify(
     targets: Annotated[
         list[str] | None,
-        typer.Argument(
-            metavar="[TARGETS]", help=f"{TARGETS} Without any: all.", show_default=False
-        ),
+        typer.Argument(metavar="TARGETS", help=f"{TARGETS} Without any: all.", show_default=False),
     ] = None,
     as_json: Json = False,
     scale: Scale = None,

@@ -2,40 +2,13 @@
 
 from __future__ import annotations
 
-import re
-from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
-from typer.core import TyperCommand
 
 WIDTH = 100  # largest number of columns of a help text
-
-
-class Command(TyperCommand):
-    """A command whose help names each argument and value by one word, without types in brackets."""
-
-    def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        """Return the words of the usage line."""
-        return [re.sub("[{}]", "", piece) for piece in super().collect_usage_pieces(ctx)]
-
-    def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the help's sections on arguments and on options."""
-        params: list[Any] = self.get_params(ctx)
-        kinds = {
-            kind: [param for param in params if param.param_type_name == kind] for kind in KINDS
-        }
-        arguments = [(param.metavar, param.help) for param in kinds["argument"]]
-        options = filter(None, (param.get_help_record(ctx) for param in kinds["option"]))
-        for title, rows in (("Arguments", arguments), ("Options", [*options])):
-            if rows:
-                with formatter.section(title):
-                    formatter.write_dl(rows)
-
-
-KINDS = ("argument", "option")
 
 app = typer.Typer(
     no_args_is_help=True,
@@ -43,7 +16,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": WIDTH},
 )
-command = partial(app.command, cls=Command)
+command = app.command
 
 Images = Annotated[
     Path,

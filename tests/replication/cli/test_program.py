@@ -84,9 +84,10 @@ def test_the_list_of_commands_hides_the_steps_and_cuts_no_sentence(vitrail):
 
 
 @pytest.mark.parametrize("arguments", [[], *([command] for command in [*ALL, *STEPS])])
-def test_no_help_shows_its_markup_or_types_in_brackets(vitrail, arguments):
+def test_no_help_shows_its_markup(vitrail, arguments):
     out = vitrail(*arguments, "--help").out
-    assert not {"\\b", "\b", "<", ">{", "{"} & {*out, *(out[i : i + 2] for i in range(len(out)))}
+    assert "\b" not in out
+    assert "\\b" not in out
 
 
 @pytest.mark.parametrize("command", COMMANDS)
