@@ -47,12 +47,9 @@ def doctor(
     targets: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="[TARGETS]", show_default=False, help=f"{TARGETS} Without one all is checked."
+            metavar="TARGETS", show_default=False, help=f"{TARGETS} Without one all is checked."
         ),
     ] = None,
-    verbose: Annotated[
-        bool, typer.Option("--verbose", help="Name every target that needs a dataset or weights.")
-    ] = False,
     as_json: Json = False,
     scale: Scale = None,
     data: Data = None,
@@ -79,13 +76,13 @@ def doctor(
         "data": _data(catalog, artifacts),
         "weights": _weights(catalog, artifacts),
     }
-    record["missing"] = [*_missing(record, catalog, artifacts, NAMED)]
+    record["missing"] = [*_missing(record, catalog, artifacts)]
     if as_json:
         say(json.dumps(record, indent=2))
         raise typer.Exit(bool(record["missing"]))
     _print_software(record["software"])
     _print_hardware(record["hardware"])
-    _print_data(record, catalog, verbose)
+    _print_data(record, catalog)
     wanted = f"{', '.join(targets)} at scale {name}" if targets else f"scale {name}"
     if record["missing"]:
         heading(f"Missing for {wanted}:")
@@ -195,9 +192,9 @@ def _weights(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[dict[str, 
 
 
 def _missing(
-    record: dict[str, Any], catalog: Catalog, artifacts: Sequence[Artifact], named: int
+    record: dict[str, Any], catalog: Catalog, artifacts: Sequence[Artifact]
 ) -> Iterator[str]:
-    """Yield a sentence for each thing that is needed and not there; `named` as of `_users`."""
+    """Yield a sentence for each thing that is needed and not there."""
     software = record["software"]["other_versions"]
     for check in (catalog.require_code, catalog.require_devices, catalog.require_weights):
         try:
@@ -220,7 +217,9 @@ def _missing(
         yield f"a CUDA device, or {slurm}; choose another scale with --scale"
     for dataset in record["data"]:
         if dataset["fault"]:
-            yield f"dataset {dataset['name']}; it blocks {_users(dataset, named)}"
+            users = dataset["needed_by"]
+            told = ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
+            yield f"dataset {dataset['name']}; it blocks {told}"
     yield from _missing_permissions(record, catalog)
 
 
@@ -266,12 +265,6 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield str(error)
 
 
-def _users(need: dict[str, Any], named: int) -> str:
-    """The targets that need something, or how many they are where there are more than `named`."""
-    users = need["needed_by"]
-    return ", ".join(users) if len(users) <= named else count(len(users), "target")
-
-
 def _print_software(found: dict[str, Any]) -> None:
     heading("Software")
     say(f"Python {found['python']} on {found['platform']}")
@@ -300,14 +293,14 @@ def _print_hardware(found: dict[str, Any]) -> None:
     table(["what", "found"], rows, title="Hardware")
 
 
-def _print_data(record: dict[str, Any], catalog: Catalog, verbose: bool) -> None:
+def _print_data(record: dict[str, Any], catalog: Catalog) -> None:
     header = ["what", "licence", "state", "needed by"]
     for title, needs in (("Data", record["data"]), ("Published weights", record["weights"])):
         rows = []
         for need in needs:
             download = need.get("download_bytes")
             state = f"Snakemake downloads {size(download)}" if download else need["state"]
-            users = _users(need, len(need["needed_by"]) if verbose else 0)
+            users = count(len(need["needed_by"]), "target")
             rows.append([need["name"], need["licence"], state, users])
         if rows:
             table(header, rows, title=f"{title} in {catalog.data_root}/")

@@ -95,9 +95,6 @@ def put_slurm(folder, monkeypatch):
         (folder / name).chmod(0o755)
 
 
-PAPERS = ("octic", "position", "shift", "variance")
-
-
 @pytest.fixture
 def papers(root, checkout, monkeypatch):
     """A checkout of the four papers, with a cluster and of the data only miniatures of CIFAR."""
@@ -193,15 +190,13 @@ def test_an_unknown_target_is_answered_with_the_closest(doctor):
     assert "target 'tiny_table' is unknown; did you mean 'tiny_table" in done.err
 
 
-def test_many_targets_are_counted_and_all_are_named_on_demand(papers, vitrail):
-    short, long = (vitrail("doctor", "--scale", "full", *more).out for more in ((), ("--verbose",)))
-    counted, named = (
-        next(line for line in out.splitlines() if line.startswith("imagenet "))
-        for out in (short, long)
-    )
-    number, noun = counted.split()[-2:]
-    assert (noun, "shift_table2" in named) == ("targets", True)
-    assert int(number) == sum(named.count(f"{paper}_") for paper in PAPERS)
+def test_many_targets_are_counted_and_json_names_all(papers, vitrail):
+    told = vitrail("doctor", "--scale", "full").out
+    found = json.loads(vitrail("doctor", "--scale", "full", "--json").out)
+    (line,) = (line for line in told.splitlines() if line.startswith("imagenet "))
+    (data,) = (entry for entry in found["data"] if entry["name"] == "imagenet")
+    assert line.rstrip().endswith(f" {len(data['needed_by'])} targets")
+    assert "shift_table2" in data["needed_by"]
 
 
 @pytest.mark.slow
