@@ -1,7 +1,7 @@
-"""``python -m replication.datasets.imagenet_val`` sorts ImageNet's validation images into folders.
+"""``python -m replication.datasets.imagenet_val FOLDER`` sorts ImageNet's validation images.
 
-The official archive holds 50,000 images without folders. Their classes are in the development
-kit: ``data/ILSVRC2012_validation_ground_truth.txt``, by numbers that ``data/meta.mat`` explains.
+The official archive holds 50,000 images without folders, here in FOLDER. torchvision reads their
+classes from the development kit, ``ILSVRC2012_devkit_t12.tar.gz``, beside FOLDER.
 """
 
 from __future__ import annotations
@@ -10,34 +10,24 @@ import argparse
 import re
 from pathlib import Path
 
-from scipy.io import loadmat
+from torchvision.datasets.imagenet import load_meta_file, parse_devkit_archive
 
 from vitrail.errors import VitrailError, exit_on_error, os_errors
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 
 
-def labels_from_devkit(devkit: Path) -> list[str]:
-    """Read the synset of each validation image from an unpacked development kit.
+def labels_from_devkit(folder: Path) -> list[str]:
+    """Read the synset of each validation image from the development kit in a folder.
 
-    Raises VitrailError if the folder lacks one of its two files, or they are not that kit's.
+    torchvision writes what it finds to ``meta.bin`` there. Raises VitrailError if the archive is
+    missing or damaged.
     """
-    meta = devkit / "data" / "meta.mat"
-    truth = devkit / "data" / "ILSVRC2012_validation_ground_truth.txt"
-    for file in (meta, truth):
-        if not file.is_file():
-            raise VitrailError(
-                f"{file} is missing; unpack ILSVRC2012_devkit_t12.tar.gz and name its folder"
-            )
     try:
-        synsets = loadmat(meta, squeeze_me=True)["synsets"]
-        by_number = {int(synset["ILSVRC2012_ID"]): str(synset["WNID"]) for synset in synsets}
-        return [by_number[int(number)] for number in truth.read_text(encoding="utf-8").split()]
-    except Exception as error:  # a .mat file fails in as many ways as it has bytes
-        raise VitrailError(
-            f"{devkit} is damaged or not the development kit of ILSVRC 2012 "
-            f"({type(error).__name__}: {error}); unpack ILSVRC2012_devkit_t12.tar.gz again"
-        ) from error
+        parse_devkit_archive(folder)
+    except (RuntimeError, OSError) as error:
+        raise VitrailError(f"cannot sort images: {error}") from None
+    return load_meta_file(folder)[1]
 
 
 def sort_into_classes(folder: Path, labels: list[str]) -> int:
@@ -72,12 +62,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m replication.datasets.imagenet_val", description=__doc__
     )
-    parser.add_argument("--root", type=Path, required=True, help="the folder val with the images")
-    parser.add_argument(
-        "--devkit", type=Path, required=True, help="the unpacked ILSVRC2012_devkit_t12"
-    )
-    args = parser.parse_args()
-    moved = sort_into_classes(args.root, labels_from_devkit(args.devkit))
+    parser.add_argument("folder", type=Path, help="the folder val with the images")
+    folder = parser.parse_args().folder
+    moved = sort_into_classes(folder, labels_from_devkit(folder.absolute().parent))
     print(f"sorted {moved} images into class folders")
 
 

@@ -1,11 +1,13 @@
-import subprocess
+import shutil
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
 from scipy.io import savemat
+from torchvision.datasets import imagenet
 
-from replication.datasets.imagenet_val import labels_from_devkit, sort_into_classes
+from replication.datasets.imagenet_val import labels_from_devkit, main, sort_into_classes
 from replication.datasets.miniature import write_miniature
 from replication.datasets.verify import verify
 from vitrail.errors import VitrailError
@@ -24,17 +26,19 @@ def flat(tmp_path):
 
 
 @pytest.fixture
-def devkit(tmp_path):
-    """A development kit of four classes whose numbers are not in the order of their synsets."""
-    data = tmp_path / "ILSVRC2012_devkit_t12" / "data"
+def devkit(flat, monkeypatch):
+    """The archive of four classes whose numbers are not in the order of their synsets."""
+    monkeypatch.setattr(imagenet, "check_integrity", lambda path, md5=None: Path(path).is_file())
+    numbers = enumerate(["n00000001", "n00000000", "n00000002"], start=1)
+    rows = [(number, synset, "words", "gloss", 0) for number, synset in numbers]
+    names = ("ILSVRC2012_ID", "WNID", "words", "gloss", "num_children")
+    synsets = np.array(rows, dtype=[(name, object) for name in names])
+    data = flat.parent / "ILSVRC2012_devkit_t12" / "data"
     data.mkdir(parents=True)
-    synsets = np.array(
-        [(1, "n00000001"), (2, "n00000000"), (3, "n00000002"), (4, "n00000003")],
-        dtype=[("ILSVRC2012_ID", object), ("WNID", object)],
-    )
     savemat(data / "meta.mat", {"synsets": synsets.reshape(-1, 1)})
     (data / "ILSVRC2012_validation_ground_truth.txt").write_text("3\n2\n1\n2\n")
-    return data.parent
+    shutil.make_archive(data.parent, "gztar", flat.parent, data.parent.name)
+    return flat.parent
 
 
 def tree(folder):
@@ -66,13 +70,14 @@ def test_an_interrupted_sorting_goes_on(flat):
     assert tree(flat) == SORTED
 
 
-def test_the_command_makes_a_flat_folder_pass_verification(registry, tmp_path, flat, devkit):
+def test_the_command_makes_a_flat_folder_pass_verification(
+    registry, tmp_path, flat, devkit, monkeypatch, capsys
+):
     write_miniature(registry["imagenet"], tmp_path / "other")
     (tmp_path / "other" / "imagenet" / "train").rename(tmp_path / "imagenet" / "train")
-    options = ["--root", flat, "--devkit", devkit]
-    command = [sys.executable, "-m", "replication.datasets.imagenet_val", *options]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.stdout == "sorted 4 images into class folders\n", done.stderr
+    monkeypatch.setattr(sys, "argv", ["imagenet_val", str(flat)])
+    main()
+    assert capsys.readouterr().out == "sorted 4 images into class folders\n"
     verify(registry["imagenet"], tmp_path, counts=False)
 
 
@@ -87,29 +92,9 @@ def test_a_folder_without_images_is_refused(tmp_path):
         sort_into_classes(tmp_path, LABELS)
 
 
-def test_an_incomplete_devkit_is_refused(devkit):
-    (devkit / "data" / "meta.mat").unlink()
-    with pytest.raises(VitrailError, match=r"meta\.mat is missing; unpack ILSVRC2012_devkit"):
-        labels_from_devkit(devkit)
-
-
-def other_numbers(devkit):
-    (devkit / "data" / "ILSVRC2012_validation_ground_truth.txt").write_text("3\n1000\n")
-
-
-def other_fields(devkit):
-    savemat(devkit / "data" / "meta.mat", {"classes": np.arange(3)})
-
-
-def no_mat_file(devkit):
-    (devkit / "data" / "meta.mat").write_bytes(b"<html>not found</html>")
-
-
-@pytest.mark.parametrize("spoil", [other_numbers, other_fields, no_mat_file])
-def test_another_devkit_or_a_damaged_one_is_refused(devkit, spoil):
-    spoil(devkit)
-    with pytest.raises(VitrailError, match=rf"{devkit} is damaged or not the development kit"):
-        labels_from_devkit(devkit)
+def test_without_the_development_kit_one_is_told_to_place_it(flat):
+    with pytest.raises(VitrailError, match=rf"devkit_t12\.tar\.gz .* place it in {flat.parent}"):
+        labels_from_devkit(flat.parent)
 
 
 def test_a_folder_that_cannot_be_written_is_named(flat):
