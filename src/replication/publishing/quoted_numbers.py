@@ -4,15 +4,14 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
     it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
 
-The comment is arithmetic (``+ - * /``, ``abs``, ``min``, ``max``, ``mean``) over cells of
-artifacts. ``TARGET[row, column]`` is the measured value, ``TARGET.std[row, column]`` its spread
-over seeds, and ``TARGET.paper[row, column]`` the printed value. ``TARGET.count[verdict]`` is the
-number of its cells with a verdict, such as "outside" (`replication.claims.comparison`). The number
-in front of the comment is replaced by the computed one, with the same number of decimals.
+The comment is an expression of Jinja, such as arithmetic, ``min`` or ``max`` over these names.
+``TARGET[row, column]`` is the measured value of an artifact's cell. ``TARGET.count[verdict]`` is
+the number of its cells with a verdict, such as "outside" (`replication.claims.comparison`). The
+number in front of the comment is replaced by the computed one, with the same number of decimals.
 
-``claim.FIELD["octic/h8-l-accuracy"]`` is a number of a judged claim (``claims.csv``): ``left``,
-``effect`` (left less right), ``half_width`` of its 95 % interval, or ``printed_effect``. A verdict
-in front of ``<!-- claim.status["octic/h8-l-accuracy"] -->`` is replaced by the claim's.
+``claim.FIELD["octic/h8-l-accuracy"]`` is a field of a judged claim, that is a column of
+``claims.csv`` or ``effect`` (left less right). A verdict in front of
+``<!-- claim.status["octic/h8-l-accuracy"] -->`` is replaced by the claim's.
 ``claims["octic", "empirical", "held"]`` is the number of claims of a paper and a kind with a
 verdict; claims on the same numbers are counted once.
 
@@ -22,22 +21,20 @@ in ``<!-- small: shift_photographs[row, column] -->``.
 
 from __future__ import annotations
 
-import ast
-import operator
+import functools
 import re
-import statistics
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Mapping
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pandas as pd
+from jinja2 import Environment, StrictUndefined, TemplateError
 
-from replication.claims.comparison import Verdict, read_cells
+from replication.claims.comparison import VERDICTS, read_cells
 from replication.claims.judge import STATUSES
-from replication.config.claims import KINDS
-from replication.records.specs import parse_target
+from replication.records.specs import target_of
 from replication.report.results import count_evidence
-from vitrail.errors import VitrailError, did_you_mean
+from vitrail.errors import VitrailError, require_known
 
 QUOTE = re.compile(
     r"(?:(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
@@ -45,34 +42,63 @@ QUOTE = re.compile(
     r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>[-+\d.*/( ]*\w+(?:\.\w+)?[\[(].*?) -->",
     re.DOTALL,
 )
-OPERATORS: dict[type, Callable[..., Any]] = {
-    ast.Add: operator.add,
-    ast.Sub: operator.sub,
-    ast.Mult: operator.mul,
-    ast.Div: operator.truediv,
-    ast.USub: operator.neg,
-}
-FIELDS = {"std": "std", "paper": "paper_value"}
-CLAIM_FIELDS = ("left", "effect", "half_width", "printed_effect")
-VERDICTS = get_args(Verdict)
-FUNCTIONS: dict[str, Callable[..., float]] = {
-    "abs": abs,
-    "min": min,
-    "max": max,
-    "mean": lambda *values: statistics.fmean(values),
-}
+EXPRESSIONS = Environment(undefined=StrictUndefined)
+
+
+class QuotedArtifact:
+    """An artifact of a results folder as comments name it; its CSV is read when it is needed."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+
+    @functools.cached_property
+    def _cells(self) -> pd.DataFrame:
+        return read_cells(self._file)
+
+    def __getitem__(self, place: tuple[str, str]) -> float:
+        """Return the measured value of a cell by row and column; NaN if it was not measured."""
+        cells = self._cells
+        for name, label in zip(("row", "column"), place, strict=True):
+            require_known(name, label, cells[name].unique())
+            cells = cells[cells[name] == label]
+        return float(cells["measured"].item())
+
+    @property
+    def count(self) -> dict[str, int]:
+        """Return the number of cells by verdict."""
+        counts = self._cells["verdict"].value_counts()
+        return {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS}
+
+
+def quotable(results: Path) -> dict[str, Any]:
+    """Return all that comments may name in a results folder."""
+    judged = pd.read_csv(results / "claims.csv")
+    judged.index = judged["paper"] + "/" + judged["id"]
+    counted = {
+        (paper, kind, status): counts[status]
+        for paper, own in judged.groupby("paper")
+        for kind, counts in count_evidence(own).items()
+        for status in STATUSES
+    }
+    files = results.glob("*/*.csv")
+    artifacts = {target_of(file.parent.name, file.stem): QuotedArtifact(file) for file in files}
+    claim = judged.assign(effect=judged["left"] - judged["right"])
+    return {**artifacts, "claim": claim, "claims": counted, "min": min, "max": max}
 
 
 def refreshed(
-    text: str, results: Path, where: str, scales: Collection[str | None] = (None,)
+    text: str,
+    names: Mapping[str, Any],
+    where: str,
+    scales: Collection[str | None] = (None,),
 ) -> str:
-    """Return a document with each number that it quotes of a scale taken from a results folder.
+    """Return a document with each number that it quotes of a scale computed from `quotable` names.
 
     `where` is the document's path, for errors. `scales` are the names under which comments give the
     scale; None stands for comments that name no scale.
 
     Raises:
-        VitrailError: a comment names a cell or claim that does not exist, or is no arithmetic.
+        VitrailError: a comment names a cell or claim that does not exist, or gives no number.
     """
 
     def rewritten(quote: re.Match[str]) -> str:
@@ -84,8 +110,8 @@ def refreshed(
                     f"{where}: the comment '{quote['expression']}' stands behind '{word}'; put it "
                     f"behind a verdict: {', '.join(STATUSES)}"
                 )
-            return _evaluate(quote["expression"], results, where, _status) + quote[0][len(word) :]
-        value = float(_evaluate(quote["expression"], results, where, _value))
+            return _evaluate(quote["expression"], names, where, str) + quote[0][len(word) :]
+        value = _evaluate(quote["expression"], names, where, float)
         separator = "," if "," in quote["number"] else ""
         text = f"{value:z{separator}.{len(quote['decimals'] or '')}f}"
         if text.startswith("-"):
@@ -97,115 +123,20 @@ def refreshed(
     return QUOTE.sub(rewritten, text)
 
 
-def _evaluate(
-    expression: str, results: Path, where: str, of: Callable[[ast.AST, Path], Any]
-) -> Any:
+def _evaluate(expression: str, names: Mapping[str, Any], where: str, kind: type) -> Any:
+    """Return the value of a comment's expression as a number or a text, by its `kind`."""
     try:
-        return of(ast.parse(" ".join(expression.split()), mode="eval").body, results)
-    except (SyntaxError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        computed = EXPRESSIONS.compile_expression(
+            " ".join(expression.split()), undefined_to_none=False
+        )
+        value = kind(computed(names))
+        if value != value:  # NaN
+            raise ValueError("it was not measured")
+        return value
+    except (TemplateError, ArithmeticError, TypeError, ValueError, VitrailError) as error:
         raise VitrailError(
             f"{where}: the comment '{expression}' cannot be computed: {error}"
         ) from None
-    except VitrailError as error:
-        raise VitrailError(f"{where}: the comment '{expression}': {error}") from None
-
-
-def _value(node: ast.AST, results: Path) -> float:
-    match node:
-        case ast.Constant(value=int() | float() as number):
-            return number
-        case ast.BinOp(left=left, op=op, right=right):
-            return OPERATORS[type(op)](_value(left, results), _value(right, results))
-        case ast.UnaryOp(op=op, operand=operand):
-            return OPERATORS[type(op)](_value(operand, results))
-        case ast.Call(func=ast.Name(id=name), args=arguments, keywords=[]):
-            return FUNCTIONS[name](*(_value(argument, results) for argument in arguments))
-        case ast.Subscript(ast.Name(target), ast.Tuple([_, _] as place)):
-            return _cell(target, "measured", place, results)
-        case ast.Subscript(ast.Attribute(ast.Name("claim"), field), ast.Constant(str(claim))):
-            return _of_claim(claim, field, results)
-        case ast.Subscript(ast.Name("claims"), ast.Tuple([_, _, _] as place)):
-            return _claims_counted([ast.literal_eval(part) for part in place], results)
-        case ast.Subscript(ast.Attribute(ast.Name(target), "count"), ast.Constant(str(verdict))):
-            return _count(target, verdict, results)
-        case ast.Subscript(ast.Attribute(ast.Name(target), field), ast.Tuple([_, _] as place)):
-            return _cell(target, FIELDS[field], place, results)
-    raise TypeError(
-        "it is no arithmetic over cells such as shift_table1[row, column] or claim.left[name]"
-    )
-
-
-def _status(node: ast.AST, results: Path) -> str:
-    match node:
-        case ast.Subscript(ast.Attribute(ast.Name("claim"), "status"), ast.Constant(str(claim))):
-            return str(_claim(claim, results)["status"])
-    raise TypeError('a verdict is quoted by claim.status["paper/claim"]')
-
-
-def _of_claim(name: str, field: str, results: Path) -> float:
-    claim = _claim(name, results)
-    if field not in CLAIM_FIELDS:
-        raise VitrailError(f"a claim has no '{field}'{did_you_mean(field, CLAIM_FIELDS)}")
-    if pd.isna(claim[field]):
-        raise VitrailError(f"claim '{name}' has no {field}, as it is {claim['status']}")
-    return float(claim[field])
-
-
-def _claim(name: str, results: Path) -> pd.Series:
-    claims = _claims(results)
-    names = claims["paper"] + "/" + claims["id"]
-    if name not in (known := [*names]):
-        raise VitrailError(f"there is no claim '{name}'{did_you_mean(name, known)}")
-    return claims.iloc[known.index(name)]
-
-
-def _claims_counted(place: Sequence[str], results: Path) -> int:
-    claims, (paper, kind, status) = _claims(results), place
-    named = (
-        ("paper", paper, {*claims["paper"]}),
-        ("kind", kind, KINDS),
-        ("verdict", status, STATUSES),
-    )
-    for what, word, known in named:
-        if word not in known:
-            raise VitrailError(f"there is no {what} '{word}'{did_you_mean(word, known)}")
-    return count_evidence(claims[claims["paper"] == paper])[kind][status]
-
-
-def _claims(results: Path) -> pd.DataFrame:
-    path = results / "claims.csv"
-    if not path.is_file():
-        raise VitrailError(f"there is no {path}")
-    claims = pd.read_csv(path)
-    return claims.assign(effect=claims["left"] - claims["right"])
-
-
-def _count(target: str, verdict: str, results: Path) -> int:
-    if verdict not in VERDICTS:
-        raise VitrailError(f"there is no verdict '{verdict}'{did_you_mean(verdict, VERDICTS)}")
-    return int((_cells(target, results)["verdict"] == verdict).sum())
-
-
-def _cells(target: str, results: Path) -> pd.DataFrame:
-    named = parse_target(target, (file.name for file in results.glob("*/")))
-    if named is None:
-        raise VitrailError(f"{results} has no results of the paper of '{target}'")
-    paper, artifact = named
-    return read_cells(results / paper / f"{artifact}.csv")
-
-
-def _cell(target: str, field: str, place: Sequence[ast.expr], results: Path) -> float:
-    cells = _cells(target, results)
-    row, column = map(ast.literal_eval, place)
-    for name, wanted in (("row", row), ("column", column)):
-        known = cells[name].unique()
-        if wanted not in known:
-            raise VitrailError(f"{target} has no {name} '{wanted}'{did_you_mean(wanted, known)}")
-        cells = cells[cells[name] == wanted]
-    found = pd.to_numeric(cells[field], errors="coerce").dropna()  # the paper may print a word
-    if len(found) != 1:
-        raise VitrailError(f"{target} has {len(found)} numbers in row '{row}', column '{column}'")
-    return float(found.iloc[0])
 
 
 def documents(root: Path) -> list[Path]:
@@ -224,6 +155,7 @@ def changed_documents(
     Raises:
         VitrailError: as `refreshed`.
     """
+    names = quotable(results)
     texts = {path: path.read_text(encoding="utf-8") for path in documents(root)}
-    fresh = {path: refreshed(text, results, str(path), scales) for path, text in texts.items()}
+    fresh = {path: refreshed(text, names, str(path), scales) for path, text in texts.items()}
     return {path: text for path, text in fresh.items() if text != texts[path]}

@@ -26,21 +26,8 @@ WEIGHTS = "weights.safetensors"  # in the folder of each run
 
 
 def target_of(paper: str, artifact: str) -> str:
-    """Return the name of an artifact's target; `parse_target` is the inverse."""
+    """Return the name of an artifact's target."""
     return f"{paper}_{artifact}"
-
-
-def parse_target(target: str, papers: Iterable[str]) -> tuple[str, str] | None:
-    """Return the paper among `papers` and the artifact that a target names; None if there is none.
-
-    If several papers fit, the longest name counts: a name may begin with another (octic,
-    octic_more).
-    """
-    named = [paper for paper in papers if target.startswith(target_of(paper, ""))]
-    if not named:
-        return None
-    paper = max(named, key=len)
-    return paper, target.removeprefix(target_of(paper, ""))
 
 
 class Run(Strict):

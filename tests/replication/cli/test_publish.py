@@ -403,7 +403,7 @@ def test_a_quote_of_a_cell_that_there_is_not_stops_publishing_before_anything_ch
 ):
     readme = checkout / "README.md"
     readme.write_text('At 1.0<!-- tiny_table1["nobody", "Top-1"] --> percent.\n')
-    assert "tiny_table1 has no row 'nobody'" in refusal(publish())
+    assert "row 'nobody' is unknown" in refusal(publish())
     assert not (checkout / "results" / "published" / "laptop").exists()
 
 

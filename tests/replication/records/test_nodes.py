@@ -8,7 +8,6 @@ from replication.config.schema import as_yaml, merge, read_yaml
 from replication.config.settings import TrainingOptions
 from replication.plan.catalog import load_catalog
 from replication.records.nodes import parse_node, read_needs, read_node
-from replication.records.specs import parse_target, target_of
 from tests.conftest import catalog_of
 from vitrail.errors import VitrailError
 
@@ -238,11 +237,3 @@ def test_the_rules_read_inputs_identity_and_resources(nodes):
         "code": node.code,
         **node.resources.model_dump(),
     }
-
-
-def test_the_name_of_a_target_is_taken_apart_at_the_longest_paper():
-    papers = ("octic", "octic_more", "shift")
-    for paper in papers:
-        assert parse_target(target_of(paper, "table_1"), papers) == (paper, "table_1")
-    assert parse_target("octics_table1", papers) is None
-    assert parse_target("table1", papers) is None
