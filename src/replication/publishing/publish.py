@@ -14,7 +14,6 @@ change of a caption or of the code that draws, without a new measurement.
 from __future__ import annotations
 
 import functools
-import os
 import re
 import shutil
 import tempfile
@@ -296,40 +295,35 @@ def replace_folder(
     catalog: Catalog,
     prune: bool,
 ) -> tuple[list[str], list[Path]]:
-    """Write files over those of a folder, with its report, in one rename; update documents.
+    """Write files over those of a folder, with its report; update documents.
 
     The report is computed from `records`. With `prune`, files that are not given are deleted.
     Returns the names of deleted files, and the documents whose quoted numbers have changed.
 
+    All is first written into a temporary folder. An interruption of the copying that follows leaves
+    a folder that differs from the last commit, from which git restores it.
+
     Raises:
-        VitrailError: the folder cannot be written, or a document quotes a number that does not
-            exist: then nothing is changed; or a document cannot be written: then the folder is
-            already new.
+        VitrailError: a document quotes a number that does not exist: then nothing is changed; the
+            folder cannot be written; or a document cannot be written: then the folder is new.
     """
-    new, old = (folder.with_name(f".{folder.name}.{os.getpid()}.{end}") for end in ("new", "old"))
     held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    try:
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+        new = Path(temporary) / folder.name
         if folder.exists() and not prune:
             shutil.copytree(folder, new)
         for name, content in files.items():
             (new / name).parent.mkdir(parents=True, exist_ok=True)
             (new / name).write_bytes(content)
-        results = published_results(catalog, new, records)
-        write_summary(results, new / "report.json")
+        write_summary(published_results(catalog, new, records), new / "report.json")
         scale = catalog.scale.name
         names = {scale, None} if scale == load_settings(catalog.root).scale else {scale}
         texts = changed_documents(catalog.root, new, names)
-        if folder.exists():
-            folder.rename(old)
-        new.rename(folder)
-    except OSError as error:
-        what = f"cannot write {folder}: {error.strerror or error}"
-        raise VitrailError(f"{what}; make room or correct the permissions") from None
-    finally:
-        if old.exists() and not folder.exists():  # interrupted between the two renames
-            old.rename(folder)
-        shutil.rmtree(new, ignore_errors=True)
-        shutil.rmtree(old, ignore_errors=True)
+        remedy = "make room or correct the permissions, restore the folder by git, publish again"
+        with os_errors(f"cannot write {folder}", remedy):
+            if folder.exists():
+                shutil.rmtree(folder)
+            shutil.copytree(new, folder)
     for path, text in texts.items():
         with os_errors(
             f"cannot write {path}", f"correct that, then publish again: {folder} is new"

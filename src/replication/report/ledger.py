@@ -43,15 +43,8 @@ def ledger_of(catalog: Catalog) -> Ledger:
 
 
 def published_folder(catalog: Catalog) -> Path:
-    """Return the folder of the committed results of the catalogue's scale.
-
-    If a publication was killed between its two renames, the former folder is first put back.
-    """
-    folder = catalog.root / "results" / "published" / catalog.scale.name
-    left = sorted(folder.parent.glob(f".{folder.name}.*.old"))
-    if left and not folder.exists():
-        left[-1].rename(folder)
-    return folder
+    """Return the folder of the committed results of the catalogue's scale."""
+    return catalog.root / "results" / "published" / catalog.scale.name
 
 
 def published_papers(catalog: Catalog) -> list[str]:

@@ -221,18 +221,6 @@ def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, publishe
     assert set(pd.read_csv(file)["run"]) == runs - {elsewhere.name}
 
 
-def test_a_publication_that_was_killed_between_its_renames_is_put_back(
-    made, publish, published, commit
-):
-    publish()
-    commit()
-    before = (published / "tiny" / "table1.csv").read_bytes()
-    published.rename(published.with_name(".laptop.123.old"))
-    (published.parents[1] / "laptop" / "tiny" / "table1.md").unlink()  # now nothing is built
-    assert "nothing to publish" in refusal(publish())
-    assert (published / "tiny" / "table1.csv").read_bytes() == before
-
-
 @pytest.mark.parametrize("name", ["table1.csv", "table1.md"])
 def test_a_file_edited_by_hand_is_refused(made, publish, published, name):
     file = made.results / "tiny" / name
@@ -281,25 +269,6 @@ def test_a_published_record_that_was_edited_is_not_published_again(
     commit()
     assert f"{RECORDS}, line" in refusal(publish())
     assert publish("--prune").code == 0
-
-
-def test_a_publication_that_is_interrupted_between_its_renames_keeps_the_former(
-    made, publish, published, monkeypatch, commit
-):
-    publish()
-    commit()
-    before = files_of(published)
-    rename = Path.rename
-
-    def interrupted(path, target):
-        if path.name.endswith(".new"):
-            raise KeyboardInterrupt
-        return rename(path, target)
-
-    monkeypatch.setattr(Path, "rename", interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        command.publish(made)
-    assert files_of(published) == before
 
 
 def test_weights_that_no_record_names_are_refused(made, publish):
