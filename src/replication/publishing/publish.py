@@ -14,6 +14,7 @@ change of a caption or of the code that draws, without a new measurement.
 from __future__ import annotations
 
 import functools
+import hashlib
 import re
 import shutil
 import tempfile
@@ -41,15 +42,15 @@ from replication.report.ledger import (
     published_artifact,
     published_folder,
     read_published,
+    rendered,
     rendering_fault,
 )
 from replication.report.progress import is_rendered
 from replication.report.results import Results, results_of
-from replication.report.tables import render
 from replication.training.log_tables import DIGITS, logs_of
 from vitrail.commands import count, say
 from vitrail.errors import VitrailError, os_errors
-from vitrail.files import sha256, write_atomically
+from vitrail.files import write_atomically
 from vitrail.provenance import DIRTY, changed_files, is_ancestor
 
 # The HTML page is left out: it contains every figure again, and is made from the other files.
@@ -140,15 +141,14 @@ def render_again(catalog: Catalog) -> None:
             node = _node_of_now(record.node, records, catalog)
             shown = node.artifact.records
             measured = {input_: as_measured(records[input_], input_) for input_ in shown}
-            with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-                made = render(node.artifact, Path(temporary), measured)
-                files |= {f"{node.paper}/{file.name}": file.read_bytes() for file in made}
-                outcome = {
-                    "inputs": {
-                        str(input_): values["sha256"] for input_, values in measured.items()
-                    },
-                    "outputs": {file.name: sha256(file) for file in made},
-                }
+            made = rendered(node.artifact, measured)
+            files |= {f"{node.paper}/{name}": content for name, content in made.items()}
+            outcome = {
+                "inputs": {str(input_): values["sha256"] for input_, values in measured.items()},
+                "outputs": {
+                    name: hashlib.sha256(content).hexdigest() for name, content in made.items()
+                },
+            }
             records[path] = Record(node, outcome, node.content())
     if not files:
         raise VitrailError(f"{folder} has nothing published; run vitrail publish first")

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from replication.claims.comparison import as_measured
+from replication.claims.comparison import Measured, as_measured
 from replication.claims.judge import evaluate
 from replication.plan.catalog import Catalog, Paper
 from replication.plan.code_digest import training_code
@@ -85,12 +85,17 @@ def claims_of_paper(
     return evaluate(paper.claims, tables, paper.artifacts, paper.tuning_results, times, started)
 
 
+def rendered(artifact: Artifact, measured: Measured) -> dict[str, bytes]:
+    """Return the files of an artifact by name, as its measurements and the code here give them."""
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+        files = render(artifact, Path(temporary), measured)
+        return {file.name: file.read_bytes() for file in files}
+
+
 def altered_files(node: RenderingNode) -> list[Path]:
     """Return the rendered files that differ from what the artifact's measurements give now."""
-    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-        again = render(node.artifact, Path(temporary), read_measured(node.artifact))
-        pairs = zip(node.files, again, strict=True)
-        return [file for file, fresh in pairs if file.read_bytes() != fresh.read_bytes()]
+    again = rendered(node.artifact, read_measured(node.artifact))
+    return [file for file in node.files if file.read_bytes() != again[file.name]]
 
 
 def rendering_fault(node: RenderingNode, ledger: Ledger) -> Fault | None:
@@ -180,11 +185,8 @@ def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterat
 def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the tables and figures that records, rendered again, give."""
     for record in records.values():
-        node = record.node
-        if not isinstance(node, RenderingNode):
-            continue
-        shown = [path for path in node.artifact.records if path in records]
-        measured = {path: as_measured(records[path], path) for path in shown}
-        with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
-            for file in render(node.artifact, Path(temporary), measured):
-                yield f"{node.paper}/{file.name}", file.read_bytes()
+        if isinstance(record.node, RenderingNode):
+            shown = [path for path in record.node.artifact.records if path in records]
+            measured = {path: as_measured(records[path], path) for path in shown}
+            for name, content in rendered(record.node.artifact, measured).items():
+                yield f"{record.node.paper}/{name}", content
