@@ -19,8 +19,7 @@ def show(
         str | None,
         typer.Argument(
             metavar="TARGET",
-            help="A table or figure (variance_table5), a paper (variance), or all; with --recipe a "
-            "paper, or nothing.",
+            help="A table or figure (variance_table5), a paper (variance), or all.",
         ),
     ] = None,
     recipe: Annotated[
@@ -34,8 +33,7 @@ def show(
         bool,
         typer.Option(
             "--why",
-            help="Beside each value of the recipe, name the line that sets it, and which other "
-            "recipes that line sets.",
+            help="Beside each value of the recipe, name the line that sets it.",
         ),
     ] = False,
     long: Annotated[
@@ -64,9 +62,12 @@ def show(
 
     catalog = open_catalog(scale, runs, results)
     if recipe is not None:
-        if long or as_json:
-            raise VitrailError("--long and --json show a target; leave them out, or --recipe")
-        print_recipe(catalog, target, recipe, why)
+        if target or long or as_json:
+            raise VitrailError(
+                "--recipe shows one recipe (NAME or PAPER/NAME); give it without a target, --long "
+                "and --json"
+            )
+        print_recipe(catalog, recipe, why)
         return
     if why:
         raise VitrailError("--why explains a recipe; add --recipe NAME")

@@ -8,32 +8,24 @@ from typing import Any
 
 from replication.config.schema import as_yaml, place_of
 from replication.plan.catalog import Catalog
-from vitrail.commands import count, say
+from vitrail.commands import say
 from vitrail.errors import VitrailError, did_you_mean
 
 DEFAULT = "default"  # the place of a value that no file sets
-NAMED = 3  # number of further recipes of a line that are listed by name
 
 
-def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> None:
+def print_recipe(catalog: Catalog, name: str, why: bool) -> None:
     """Print a recipe, given as [PAPER/]RECIPE or by the folder of its runs.
 
-    It is looked up among the papers of `target`; without a target, among all papers. With `why`,
-    each value is followed by the file and line that set it, and each of these lines is listed below
-    with the other recipes in which it sets a value.
+    With `why`, each value is followed by the file and line that set it.
 
     Raises:
         VitrailError: there is no such recipe, or several papers have one.
     """
     paper, _, recipe = name.rpartition("/")
-    papers = (
-        {artifact.paper for artifact in catalog.target(target).artifacts}
-        if target
-        else catalog.papers
-    )
     known = {
         (of_paper, name): catalog.paper(of_paper).run(name)
-        for of_paper in sorted(papers)
+        for of_paper in sorted(catalog.papers)
         for name in catalog.paper(of_paper).recipes
         if not paper or of_paper == paper
     }
@@ -44,9 +36,10 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
         if recipe in (called, run.home.name)
     }
     if not found:
-        where = f"'{target}'" if target else f"scale '{catalog.scale.name}'"
         names = [f"{other}/{called}" if paper else called for other, called in known]
-        raise VitrailError(f"{where} has no recipe '{name}'{did_you_mean(name, names)}")
+        raise VitrailError(
+            f"scale '{catalog.scale.name}' has no recipe '{name}'{did_you_mean(name, names)}"
+        )
     if len(found) > 1:
         names = [f"{name}/{called}" for name, (called, _) in found.items()]
         raise VitrailError(f"several papers have a recipe '{name}': name {' or '.join(names)}")
@@ -56,26 +49,8 @@ def print_recipe(catalog: Catalog, target: str | None, name: str, why: bool) -> 
     if not why:
         say(as_yaml(values).rstrip())
         return
-    lines = [*_explained(values, catalog.paper(run.paper).values(called))]
-    say(*(f"{line:<40}  # {place}" if place else line for line, place in lines), "")
-    recipes = _recipes_by_line(catalog, run.paper)
-    for place in dict.fromkeys(place for _, place in lines if place in recipes):
-        if others := [recipe for recipe in recipes[place] if recipe != called]:
-            named = ", ".join(others[:NAMED]) + (", ..." if len(others) > NAMED else "")
-            say(f"# {place} also sets {count(len(others), 'other recipe')}: {named}")
-
-
-def _recipes_by_line(catalog: Catalog, paper: str) -> dict[str, list[str]]:
-    """Return the recipes in which each line of a file sets a value; other papers' as PAPER/NAME."""
-    found: dict[str, list[str]] = {}
-    for other in sorted(catalog.papers, key=lambda name: (name != paper, name)):
-        for name in catalog.paper(other).recipes:
-            called = name if other == paper else f"{other}/{name}"
-            written = catalog.paper(other).values(name)
-            for place in dict.fromkeys(place for _, _, place in places(written, written)):
-                if place != DEFAULT:
-                    found.setdefault(place, []).append(called)
-    return found
+    for line, place in _explained(values, catalog.paper(run.paper).values(called)):
+        say(f"{line:<40}  # {place}" if place else line)
 
 
 def places(

@@ -47,7 +47,7 @@ def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
 
 
 def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
-    out = vitrail("show", "tiny", "--recipe", "mixup", "--scale", "full").out
+    out = vitrail("show", "--recipe", "mixup", "--scale", "full").out
     recipe = catalog("full").paper("tiny").run("mixup").recipe
     assert yaml.safe_load(out) == recipe.model_dump(mode="json")
 
@@ -99,7 +99,7 @@ def test_a_printed_answer_is_yes_or_no(vitrail, checkout):
 
 
 def test_an_unknown_recipe_is_answered_with_the_closest(vitrail):
-    done = vitrail("show", "tiny", "--recipe", "mixpu")
+    done = vitrail("show", "--recipe", "mixpu")
     assert done.code == 2
     assert "did you mean 'mixup'?" in done.err
 
@@ -142,31 +142,11 @@ def test_why_names_beside_each_value_what_set_it(vitrail, catalog, checkout):
     assert said["cutmix: 0.0"] == "default"
 
 
-def test_why_says_which_other_recipes_a_line_sets(vitrail, checkout):
-    """Both `base` and the scale's file set values of all three recipes."""
-    out = vitrail("show", "--recipe", "mixup", "--why", "--scale", "small").out
-    lines = (checkout / "configs" / "papers" / "tiny" / "recipes.yaml").read_text().splitlines()
-    place = {key: f"recipes.yaml:{number}" for number, key in enumerate(map(str.strip, lines), 1)}
-    also = [line for line in out.splitlines() if " also sets " in line]
-    told = {line.split(" also sets ")[0].rpartition("/")[2]: line for line in also}
-    assert told[place["depth: 1"]].endswith("also sets 2 other recipes: plain, published")
-    assert place["mixup: 0.8"] not in told
-    assert any(name.startswith("small.yaml") for name in told)
-
-
-def test_a_line_that_sets_recipes_of_other_papers_names_them_with_the_paper(vitrail, checkout):
-    papers = checkout / "configs" / "papers"
-    shutil.copytree(papers / "tiny", papers / "other")
-    out = vitrail("show", "--recipe", "tiny/mixup", "--why").out
-    (line,) = [line for line in out.splitlines() if "configs/scales/laptop.yaml" in line][-1:]
-    assert line.endswith("also sets 5 other recipes: plain, published, other/plain, ...")
-
-
-@pytest.mark.parametrize("option", ["--long", "--json"])
+@pytest.mark.parametrize("option", ["tiny", "--long", "--json"])
 def test_a_recipe_has_no_other_form(vitrail, option):
     done = vitrail("show", "--recipe", "mixup", option)
     assert done.code == 2
-    assert "leave them out" in done.err
+    assert "--recipe shows one recipe" in done.err
 
 
 def test_why_needs_a_recipe(vitrail):
