@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,19 +26,6 @@ if TYPE_CHECKING:
 MODELS = [
     *("paper", "recipe_hash", "searched", "once", "twice", "chance", "images", "rates", "floors"),
 ]
-
-
-@dataclass
-class Cost:
-    """The time of runs and measurements, in device seconds by the device's name.
-
-    `counted` is the number of runs and measurements, and `silent` the number of those whose records
-    have no time.
-    """
-
-    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
-    counted: int = 0
-    silent: int = 0
 
 
 @dataclass(frozen=True)
@@ -83,7 +70,6 @@ class Results:
 
     report: Report
     papers: Sequence[PaperResults]
-    cost: Cost
     circumstances: Mapping[str, str]
 
     @property
@@ -124,7 +110,7 @@ def results_of(
 ) -> Results:
     """Read the results of artifacts from a results folder.
 
-    `record` returns the record at a path, None if there is none; records give the cost and the
+    `record` returns the record at a path, None if there is none; records give the compute and the
     start of trainings.
 
     Raises:
@@ -147,8 +133,8 @@ def results_of(
     measured = (
         path for own in known.values() for artifact in own.values() for path in artifact.records
     )
-    cost = cost_of(dict.fromkeys((*report.trainings, *measured)), record)
-    return Results(report, papers, cost, _circumstances(tables, cost))
+    made = filter(None, map(record, dict.fromkeys((*report.trainings, *measured))))
+    return Results(report, papers, _circumstances(tables, [found.facts or {} for found in made]))
 
 
 def cells_of(artifact: Artifact, folder: Path) -> pd.DataFrame:
@@ -188,25 +174,6 @@ def told_evidence(counts: Mapping[str, Counter[str]]) -> str:
     return "; ".join(of_kinds) or "none"
 
 
-def cost_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> Cost:
-    """Add up the device time in the records of finished trainings and measurements.
-
-    Raises:
-        VitrailError: a record is damaged.
-    """
-    cost = Cost()
-    for path in paths:
-        if (found := record(path)) is None:
-            continue
-        facts = found.facts or {}
-        cost.counted += 1
-        if "wall_seconds" in facts:  # each process had a device of its own
-            cost.seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
-        else:
-            cost.silent += 1
-    return cost
-
-
 def started_of(paths: Iterable[Path], record: Callable[[Path], Record | None]) -> dict[str, str]:
     """Return the start of each recipe's first training, by the recipe's hash; "" if unknown.
 
@@ -228,18 +195,28 @@ def _artifact(artifact: Artifact, cells: pd.DataFrame, folder: Path) -> Artifact
     return ArtifactResults(artifact, table_of(artifact, cells), Counter(cells["verdict"]), built)
 
 
-def _circumstances(tables: Sequence[pd.DataFrame], cost: Cost) -> dict[str, str]:
-    """Return devices, datasets, commits, seeds and compute as texts, each by its name."""
+def _circumstances(
+    tables: Sequence[pd.DataFrame], made: Sequence[Mapping[str, Any]]
+) -> dict[str, str]:
+    """Return devices, datasets, commits, seeds and compute as texts, each by its name.
+
+    `made` are the facts of finished trainings and measurements.
+    """
     if not tables:
         return {}
     run = pd.concat([cells[cells["n_seeds"] > 0] for cells in tables])
-    silent = f", of which {cost.silent} did not note their time" if cost.silent else ""
+    timed = [facts for facts in made if "wall_seconds" in facts]
+    seconds: dict[str, float] = defaultdict(float)
+    for facts in timed:  # each process had a device of its own
+        seconds[facts["device"]] += facts["wall_seconds"] * facts.get("processes", 1)
+    untimed = len(made) - len(timed)
+    silent = f", of which {untimed} did not note their time" if untimed else ""
     each = {name: [*filter(None, run[name].unique())] for name in ("device", "dataset", "commit")}
     facts = {
         **each,
         "commit": [short_commit(commit) for commit in each["commit"]],
         "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
-        "compute": [f"{duration(took)} on {device}" for device, took in cost.seconds.items()],
-        "runs and measurements": [f"{cost.counted}{silent}"],
+        "compute": [f"{duration(took)} on {device}" for device, took in seconds.items()],
+        "runs and measurements": [f"{len(made)}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}

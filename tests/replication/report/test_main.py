@@ -13,10 +13,11 @@ from replication.plan.catalog import load_catalog
 from replication.records.nodes import read_node
 from replication.records.records import complete, read_record
 from replication.report.html_report import as_markdown
-from replication.report.results import Cost, results_of
+from replication.report.results import results_of
 from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
+from vitrail.provenance import duration
 
 DEVICE, WEIGHTS = "cpu: a processor, 1 thread", "0" * 64
 
@@ -220,19 +221,19 @@ def test_the_report_of_nothing_says_what_to_build(catalog):
 
 
 def test_the_cost_counts_nodes_that_did_not_note_their_time(catalog):
-    assert results(catalog).cost == Cost()
+    assert results(catalog).circumstances == {"runs and measurements": "0"}
     measure(catalog, NUMBERS)
-    cost = results(catalog).cost
-    runs = len(catalog.runs)
-    assert dict(cost.seconds) == {DEVICE: 30.0 * len(catalog.measurements)}
-    assert (cost.counted, cost.silent) == (runs + len(catalog.measurements), runs)
+    found, taken = results(catalog).circumstances, len(catalog.measurements)
+    assert found["compute"] == f"{duration(30 * taken)} on {DEVICE}"
+    counted = f"{len(catalog.runs) + taken}, of which {len(catalog.runs)} did not note their time"
+    assert found["runs and measurements"] == counted
 
 
 def test_the_cost_is_the_time_of_every_device(catalog):
     first, second = catalog.runs.values()
     train(catalog, first, device="NVIDIA H200", wall_seconds=10.0, processes=8)
     train(catalog, second, device="NVIDIA H200", wall_seconds=10.0)
-    assert dict(results(catalog).cost.seconds) == {"NVIDIA H200": 80.0 + 10.0}
+    assert results(catalog).circumstances["compute"] == f"{80 + 10} s on NVIDIA H200"
 
 
 @pytest.mark.parametrize("content", ["", '{"node": ', "[]", "{}"])
