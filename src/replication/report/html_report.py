@@ -101,8 +101,8 @@ def write_summary(results: Results, record: Path) -> tuple[Path, ...]:
     return files
 
 
-def page_templates() -> Environment:
-    """Return the environment of the pages' templates, which escapes all but marked HTML."""
+def as_html(results: Results) -> str:
+    """Return the report of a scale as one page of HTML."""
     environment = Environment(
         loader=FileSystemLoader(WEB),
         autoescape=True,
@@ -110,14 +110,8 @@ def page_templates() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters["spans"] = spans
-    return environment
-
-
-def as_html(results: Results) -> str:
-    """Return the report of a scale as one page of HTML."""
-    environment = page_templates()
     environment.filters |= {
+        "spans": spans,
         "inlined": _inlined,
         "rendered": _rendered,
         "effect": effect_of,

@@ -1,31 +1,9 @@
 """A small checkout, whose targets are priced."""
 
 from replication.config.recipes.classification import ClassificationRecipe
-from tests.replication.cli.conftest import (
-    catalog,
-    checkout,
-    draw,
-    fine_tuning,
-    git,
-    make,
-    publish,
-    rewrite,
-    vitrail,
-    write_results,
-)
+from tests.replication.cli.conftest import catalog, checkout
 
-__all__ = [
-    "catalog",
-    "checkout",
-    "draw",
-    "fine_tuning",
-    "git",
-    "make",
-    "publish",
-    "rewrite",
-    "vitrail",
-    "write_results",
-]
+__all__ = ["catalog", "checkout"]
 
 
 def recipe_of(model, **args):
