@@ -31,7 +31,6 @@ def status(
     vitrail status --scale small
     """
     from replication.claims.comparison import VERDICTS
-    from replication.records.records import read_sound
     from replication.report.ledger import claims_of, older_runs
     from replication.report.progress import count_states, state_of
     from replication.report.results import cells_of, count_evidence, told_evidence
@@ -50,7 +49,7 @@ def status(
             "results": str(catalog.results),
             "runs": states,
             "artifacts": found,
-            "claims": count_evidence(claims_of(catalog, catalog.results, read_sound)),
+            "claims": count_evidence(claims_of(catalog, catalog.results)),
             "faults": _faults(catalog),
             "trained_by_older_code": older_runs(catalog.runs.values()),
         }
@@ -65,7 +64,7 @@ def status(
         table(["artifact", "state", *VERDICTS.values()], rows, right=VERDICTS.values())
     if missing := len(found) - len(rows):
         say(f"Not begun: {missing} of {len(found)} tables and figures.")
-    claims = claims_of(catalog, catalog.results, read_sound)
+    claims = claims_of(catalog, catalog.results)
     judged = claims[claims["status"] != "not run"].to_dict("records")
     if judged:
         say("Claims whose numbers were measured:")

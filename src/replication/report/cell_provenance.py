@@ -24,6 +24,7 @@ from replication.report.ledger import (
     RECORDS,
     claims_of_paper,
     ledger_of,
+    planned_node,
     published_artifact,
     published_folder,
     read_published,
@@ -102,26 +103,18 @@ def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
 class Records:
     """The records from which a number's origin is read: those made here, or the published ones.
 
-    `read` returns the record of a path. `planned` returns the planned node of a record that does
-    not exist; None for data. `results` is the folder of the rendered files.
+    `read` returns the record of a path. `results` is the folder of the rendered files.
     """
 
+    catalog: Catalog
     read: Callable[[Path], Record | None]
-    planned: Callable[[Path], AnyNode | None]
     artifact: Artifact
     results: Path
 
     def node(self, path: Path) -> AnyNode | None:
-        """Return the node of a record: as it was done, or, if there is no record, as planned."""
+        """Return the node of a record: as it was done, or as planned; None for data."""
         record = self.read(path)
-        return record.node if record else self.planned(path)
-
-
-def _records_here(named: NamedCell, catalog: Catalog) -> Records:
-    def planned(path: Path) -> AnyNode | None:
-        return catalog.node(path) if path in catalog.records else None
-
-    return Records(read_sound, planned, named.artifact, catalog.results)
+        return record.node if record else planned_node(self.catalog, path)
 
 
 def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
@@ -133,7 +126,7 @@ def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, lis
     except VitrailError as error:
         faults.append(str(error))
     artifact = published_artifact(named.artifact, records.values())
-    return Records(records.get, lambda _: None, artifact, folder), faults
+    return Records(catalog, records.get, artifact, folder), faults
 
 
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
@@ -147,7 +140,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     """
     artifact, cell = named.artifact, named.cell
     printed = cell.printed
-    here = _records_here(named, catalog)
+    here = Records(catalog, read_sound, artifact, catalog.results)
     published, faults = _published_records(named, catalog)
     numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
     made_here = bool(numbers["measured"] or not numbers["published"])
@@ -168,8 +161,8 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "records": str(
             catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
         ),
-        "claims": _claims(named, catalog, records),
-        "measurements": _measurements(cell, catalog, records),
+        "claims": _claims(named, records),
+        "measurements": _measurements(cell, records),
         "trainings": _trainings(cell, records),
         "recipe": _recipe(named, catalog),
         "faults": [*faults, *_faults(named, catalog)],
@@ -201,16 +194,16 @@ def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
     return {**values, "text": number.text}
 
 
-def _claims(named: NamedCell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
+def _claims(named: NamedCell, records: Records) -> list[dict[str, Any]]:
     """Return the claims that use a cell, judged on the rendered tables and figures.
 
     Each has the columns of ``claims.csv``, with None for an empty one.
     """
-    paper = catalog.paper(named.artifact.paper)
+    paper = records.catalog.paper(named.artifact.paper)
     using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
     if not using:
         return []
-    judged = claims_of_paper(catalog, paper, records.results, records.read)
+    judged = claims_of_paper(records.catalog, paper, records.results, records.read)
     return [
         {str(name): None if pd.isna(value) else value for name, value in claim.items()}
         for claim in judged.to_dict("records")
@@ -236,7 +229,7 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
     )
 
 
-def _measurements(cell: Cell, catalog: Catalog, records: Records) -> list[dict[str, Any]]:
+def _measurements(cell: Cell, records: Records) -> list[dict[str, Any]]:
     """Return the cell's measurement under each seed, from its record or else as planned.
 
     ``code`` is the digest of the code that took it; ``code_here`` is the digest of this checkout's
@@ -244,15 +237,15 @@ def _measurements(cell: Cell, catalog: Catalog, records: Records) -> list[dict[s
     """
     if (shown := _shown(cell, records)) is None:
         return []
-    return [_measurement(path, shown.key, catalog, records) for path in shown.records]
+    return [_measurement(path, shown.key, records) for path in shown.records]
 
 
-def _measurement(path: Path, key: str, catalog: Catalog, records: Records) -> dict[str, Any]:
+def _measurement(path: Path, key: str, records: Records) -> dict[str, Any]:
     record, node = records.read(path), records.node(path)
     if not isinstance(node, MeasurementNode):
         raise VitrailError(written_out(f"{path} is no record of a measurement; {AGAIN}", node))
     own = node.measurement
-    planned = catalog.node(path) if path in catalog.records else None
+    planned = planned_node(records.catalog, path)
     return {
         "name": own.name,
         "key": key,

@@ -13,6 +13,7 @@ import shlex
 import tempfile
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 
 import pandas as pd
@@ -22,7 +23,7 @@ from replication.claims.judge import evaluate
 from replication.plan.catalog import Catalog, Paper
 from replication.plan.code_digest import training_code
 from replication.records.nodes import AnyNode, RenderingNode
-from replication.records.records import Fault, Ledger, Record, parse_record, read_record, trained_by
+from replication.records.records import Fault, Ledger, Record, parse_record, read_sound, trained_by
 from replication.records.specs import Artifact, Run, by_recipe
 from replication.report.results import cells_of, started_of
 from replication.report.tables import read_measured, render
@@ -33,13 +34,14 @@ RECORDS = "nodes.jsonl.gz"
 LOGS = "training_logs.csv"  # the published training logs of a paper
 
 
+def planned_node(catalog: Catalog, output: Path) -> AnyNode | None:
+    """Return the node whose record a path is; None if it is no record (but data)."""
+    return catalog.node(output) if output in catalog.records else None
+
+
 def ledger_of(catalog: Catalog) -> Ledger:
     """Return the ledger of a scale: its finished records and the nodes that are planned."""
-
-    def planned(output: Path) -> AnyNode | None:
-        return catalog.node(output) if output in catalog.records else None
-
-    return Ledger(planned)
+    return Ledger(partial(planned_node, catalog))
 
 
 def published_folder(catalog: Catalog) -> Path:
@@ -53,25 +55,17 @@ def published_papers(catalog: Catalog) -> list[str]:
     return [name for name in catalog.papers if any((folder / name).glob("*.csv"))]
 
 
-def claims_of(
-    catalog: Catalog, folder: Path, record: Callable[[Path], Record | None] = read_record
-) -> pd.DataFrame:
-    """Return all papers' claims, judged on the results of one folder; ids begin with the paper.
-
-    `record` is as in `claims_of_paper`.
-    """
+def claims_of(catalog: Catalog, folder: Path) -> pd.DataFrame:
+    """Return all papers' claims, judged on the results of one folder; ids begin with the paper."""
     judged = []
     for paper in catalog.papers.values():
-        claims = claims_of_paper(catalog, paper, folder, record)
+        claims = claims_of_paper(catalog, paper, folder, read_sound)
         judged.append(claims.assign(id=[f"{paper.name}/{name}" for name in claims["id"]]))
     return pd.concat(judged, ignore_index=True)
 
 
 def claims_of_paper(
-    catalog: Catalog,
-    paper: Paper,
-    folder: Path,
-    record: Callable[[Path], Record | None] = read_record,
+    catalog: Catalog, paper: Paper, folder: Path, record: Callable[[Path], Record | None]
 ) -> pd.DataFrame:
     """Return a paper's claims, judged on the results of one folder.
 
