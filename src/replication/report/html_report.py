@@ -12,7 +12,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,14 +60,6 @@ KINDS_TOLD = {
 }
 FOLDED = 26  # rows; a longer table is collapsed at first
 SHOWN = 4  # claims shown beside an artifact; the others are collapsed at first
-
-
-@dataclass(frozen=True)
-class Finding:
-    """An entry of FINDINGS.md as HTML, with an anchor."""
-
-    anchor: str
-    html: str
 
 
 def write_report(node: ReportNode, said: Report) -> None:
@@ -203,16 +194,19 @@ def _first_headline(paper: PaperResults) -> Mapping[str, Any] | None:
     return next((claim for claim in stated if claim["status"] != "not run"), None)
 
 
-def _findings(text: str, papers: Iterable[str]) -> dict[str, list[Finding]]:
-    """Return the entries of FINDINGS.md by paper: those of the section that its name begins."""
+def _findings(text: str, papers: Iterable[str]) -> dict[str, dict[str, str]]:
+    """Return the entries of FINDINGS.md by paper, as HTML by anchor.
+
+    Those of a paper are in the section that begins with its name.
+    """
     found = {}
     for paper in papers:
         section = re.search(rf"^## {paper}: .*?$(.*?)(?=^## |\Z)", text, re.MULTILINE | re.DOTALL)
         entries = re.split(r"^- ", section[1], flags=re.MULTILINE)[1:] if section else []
-        found[paper] = [
-            Finding(f"finding-{paper}-{number}", _rendered(re.sub(r"\n  ", "\n", entry)))
+        found[paper] = {
+            f"finding-{paper}-{number}": _rendered(re.sub(r"\n  ", "\n", entry))
             for number, entry in enumerate(entries, start=1)
-        ]
+        }
     return found
 
 
