@@ -34,7 +34,6 @@ from replication.claims.repetition import (
     trainings_beyond,
 )
 from replication.plan.catalog import Catalog
-from replication.records.nodes import RenderingNode
 from replication.records.specs import Artifact, Cell
 from replication.report.ledger import (
     RECORDS,
@@ -45,6 +44,7 @@ from replication.report.ledger import (
     published_folder,
     read_published,
     rendering_fault,
+    renderings,
 )
 from replication.report.progress import is_rendered
 from replication.report.results import cells_of
@@ -241,11 +241,11 @@ def _count_once(cells: Sequence[Compared]) -> list[Compared]:
 def told_published(catalog: Catalog) -> str:
     """Return a sentence on what `published_faults` checks."""
     folder = published_folder(catalog)
-    nodes = [record.node for record in read_published(folder).values()]
-    rendered = sum(isinstance(node, RenderingNode) for node in nodes)
+    records = read_published(folder)
+    rendered = len(renderings(records))
     return (
         f"Checked: {count(rendered, 'artifact')} in {folder}/, byte by byte what the "
-        f"{count(len(nodes) - rendered, 'record')} of measurements and trainings there give. No "
+        f"{count(len(records) - rendered, 'record')} of measurements and trainings there give. No "
         "training and no measurement was repeated."
     )
 
@@ -263,10 +263,9 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
     yield from changed_since_commit(folder)
     yield from altered_publications(folder, records)
     known = {artifact.target for artifact in catalog.artifacts}
-    for record in records.values():
-        node = record.node
-        if isinstance(node, RenderingNode) and node.artifact.target not in known:
-            yield f"{node.artifact.target} is published and is no artifact of this scale"
+    for target in renderings(records):
+        if target not in known:
+            yield f"{target} is published and is no artifact of this scale"
 
 
 def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[str]:

@@ -39,11 +39,11 @@ from replication.report.ledger import (
     changed_since_commit,
     ledger_of,
     older_runs,
-    published_artifact,
     published_folder,
     read_published,
     rendered,
     rendering_fault,
+    renderings,
 )
 from replication.report.progress import is_rendered
 from replication.report.results import Results, results_of
@@ -85,11 +85,12 @@ def publish(catalog: Catalog, prune: bool = False) -> None:
     kept = {} if prune else read_published(folder)
     if altered := next(altered_publications(folder, kept), None) if kept else None:
         raise VitrailError(f"{altered}, or publish with --prune what is built here alone")
-    made = {artifact_of(record) for record in records.values()} - {None}
+    made = renderings(records)
+    replaced = {node.output for target, node in renderings(kept).items() if target in made}
     kept = {
         path: record
         for path, record in kept.items()
-        if path not in records and artifact_of(record) not in made
+        if path not in records and path not in replaced
     }
     records = {**_behind(kept), **records}
     files = {
@@ -136,20 +137,18 @@ def render_again(catalog: Catalog) -> None:
         raise VitrailError(changed)
     records = read_published(folder)
     files: dict[str, bytes] = {}
-    for path, record in list(records.items()):
-        if isinstance(record.node, RenderingNode):
-            node = _node_of_now(record.node, records, catalog)
-            shown = node.artifact.records
-            measured = {input_: as_measured(records[input_], input_) for input_ in shown}
-            made = rendered(node.artifact, measured)
-            files |= {f"{node.paper}/{name}": content for name, content in made.items()}
-            outcome = {
-                "inputs": {str(input_): values["sha256"] for input_, values in measured.items()},
-                "outputs": {
-                    name: hashlib.sha256(content).hexdigest() for name, content in made.items()
-                },
-            }
-            records[path] = Record(node, outcome, node.content())
+    for former in renderings(records).values():
+        node = _node_of_now(former, records, catalog)
+        measured = {path: as_measured(records[path], path) for path in node.artifact.records}
+        made = rendered(node.artifact, measured)
+        files |= {f"{node.paper}/{name}": content for name, content in made.items()}
+        outcome = {
+            "inputs": {str(path): values["sha256"] for path, values in measured.items()},
+            "outputs": {
+                name: hashlib.sha256(content).hexdigest() for name, content in made.items()
+            },
+        }
+        records[former.output] = Record(node, outcome, node.content())
     if not files:
         raise VitrailError(f"{folder} has nothing published; run vitrail publish first")
     before = {name: (folder / name).read_bytes() for name in files if (folder / name).is_file()}
@@ -195,7 +194,7 @@ def _record_files(records: Mapping[Path, Record]) -> dict[str, bytes]:
 def _behind(records: Mapping[Path, Record]) -> dict[Path, Record]:
     """Return the renderings among published records, and the records that they depend on."""
     needed: dict[Path, Record] = {}
-    waiting = [path for path, record in records.items() if isinstance(record.node, RenderingNode)]
+    waiting = [node.output for node in renderings(records).values()]
     while waiting:
         path = waiting.pop()
         if path in records and path not in needed:
@@ -338,10 +337,6 @@ def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Rec
     Raises:
         VitrailError: a file of results is damaged.
     """
-    shown = [published_artifact(planned, records.values()) for planned in catalog.artifacts]
+    published = {target: node.artifact for target, node in renderings(records).items()}
+    shown = (published.get(planned.target, planned) for planned in catalog.artifacts)
     return results_of(catalog.said, shown, folder, records.get)
-
-
-def artifact_of(record: Record) -> str | None:
-    """Return the target that a record is the rendering of; None if it is no rendering."""
-    return record.node.artifact.target if isinstance(record.node, RenderingNode) else None

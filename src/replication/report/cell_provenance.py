@@ -25,9 +25,9 @@ from replication.report.ledger import (
     claims_of_paper,
     ledger_of,
     planned_node,
-    published_artifact,
     published_folder,
     read_published,
+    renderings,
 )
 from replication.report.markdown_report import standing_of
 from replication.report.print_recipe import DEFAULT, line_of_yaml, places
@@ -125,7 +125,8 @@ def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, lis
         records = read_published(folder)
     except VitrailError as error:
         faults.append(str(error))
-    artifact = published_artifact(named.artifact, records.values())
+    node = renderings(records).get(named.target)
+    artifact = node.artifact if node else named.artifact
     return Records(catalog, records.get, artifact, folder), faults
 
 

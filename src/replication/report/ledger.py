@@ -141,11 +141,10 @@ def read_published(folder: Path) -> dict[Path, Record]:
     return records
 
 
-def published_artifact(planned: Artifact, records: Iterable[Record]) -> Artifact:
-    """Return an artifact as it is published, or as `planned` if it is not."""
-    nodes = (record.node for record in records)
-    made = (node.artifact for node in nodes if isinstance(node, RenderingNode))
-    return next((artifact for artifact in made if artifact.target == planned.target), planned)
+def renderings(records: Mapping[Path, Record]) -> dict[str, RenderingNode]:
+    """Return the renderings among records, by the targets of their artifacts."""
+    nodes = (record.node for record in records.values())
+    return {node.artifact.target: node for node in nodes if isinstance(node, RenderingNode)}
 
 
 def as_lines(records: Iterable[Record]) -> bytes:
@@ -178,9 +177,8 @@ def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterat
 
 def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
     """Yield name and content of the tables and figures that records, rendered again, give."""
-    for record in records.values():
-        if isinstance(record.node, RenderingNode):
-            shown = [path for path in record.node.artifact.records if path in records]
-            measured = {path: as_measured(records[path], path) for path in shown}
-            for name, content in rendered(record.node.artifact, measured).items():
-                yield f"{record.node.paper}/{name}", content
+    for node in renderings(records).values():
+        shown = [path for path in node.artifact.records if path in records]
+        measured = {path: as_measured(records[path], path) for path in shown}
+        for name, content in rendered(node.artifact, measured).items():
+            yield f"{node.paper}/{name}", content
