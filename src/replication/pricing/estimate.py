@@ -29,7 +29,6 @@ from replication.report.progress import (
     is_rendered,
     share_left,
     state_of,
-    training_state,
     weights_needed,
 )
 from vitrail.commands import count, heading, say, table
@@ -96,7 +95,7 @@ class Estimate:
             return ["done" if finished else "missing" for finished in done]
 
         steps: dict[str, list[State]] = {
-            "train": [*map(training_state, self.runs)],
+            "train": [*map(state_of, self.runs)],
             "evaluate": states(m.path.is_file() for m in self.measurements if m.run),
             "benchmark": states(m.path.is_file() for m in self.measurements if not m.run),
             "render": states(is_rendered(artifact, self.catalog) for artifact in self.artifacts),
@@ -136,7 +135,7 @@ class Estimate:
     def disk(self) -> list[tuple[str, Path, int]]:
         """Return what is still to be written or downloaded: what, where, and maximum bytes."""
         costs, runs_root = self.costs, self.catalog.runs_root
-        missing = [run for run in self.runs if state_of(run) != "done"]
+        missing = [run for run in self.runs if not run.weights.is_file()]
         weights = sum(costs.weights_bytes(run) for run in missing)
         checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
         found = [

@@ -30,9 +30,12 @@ def _last_checkpoint(run: Run) -> int | None:
 
 
 def state_of(run: Run) -> State:
-    """Return the state of a run by its files: its weights, or else its checkpoints."""
+    """Return the state of a run by its files.
+
+    It is done if its weights and its record exist, and resumable if only weights or checkpoints do.
+    """
     if run.weights.is_file():
-        return "done"
+        return "done" if run.record.is_file() else "resumable"
     return "missing" if _last_checkpoint(run) is None else "resumable"
 
 
@@ -42,12 +45,6 @@ def share_left(run: Run) -> float:
         return 0.0
     total = run.recipe.steps(run.dataset.train_images)
     return max(0.0, 1 - (_last_checkpoint(run) or 0) / total) if total else 1.0
-
-
-def training_state(run: Run) -> State:
-    """Return the state of a run's training, which is done only if its record exists, too."""
-    state = state_of(run)
-    return "resumable" if state == "done" and not run.record.is_file() else state
 
 
 def count_states(states: Iterable[State]) -> dict[State, int]:
