@@ -10,6 +10,7 @@ from safetensors.torch import save_file
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 
 import vitrail.models  # noqa: F401
+from tests.vitrail.commands.conftest import in_classes
 from vitrail.commands.inputs import Folder
 from vitrail.measures.outputs import UNKNOWN
 from vitrail.measures.permutable import permutable
@@ -28,12 +29,6 @@ def photos(tmp_path):
         pixels = random.integers(256, size=(40, 40, 3), dtype=np.uint8)
         Image.fromarray(pixels).save(folder / f"{number}.png")
     return folder
-
-
-def in_classes(photos, *names):
-    for path, name in zip(sorted(photos.glob("*.png")), names, strict=True):
-        (photos / name).mkdir(exist_ok=True)
-        path.rename(photos / name / path.name)
 
 
 def test_it_prints_the_p_shap_that_a_sweep_measures(vitrail, photos):
@@ -104,11 +99,9 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrail, photos):
     ("options", "sentence"),
     [
         (["--model", "test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
-        (["--model", "test_resnet"], "positions of ResNet cannot be permuted"),
         (["--model", "eva02_tiny_patch14_224"], "the model has no classes to predict"),
         (["--device", "xla"], "torch cannot use device 'xla' here: use 'cpu'"),
         (["--device", "gpu"], "torch cannot use device 'gpu' here: use 'cpu'"),
-        (["--data", "nowhere"], "there is no folder nowhere: give --data a folder"),
     ],
 )
 def test_a_mistake_is_one_sentence(vitrail, photos, options, sentence):
@@ -195,12 +188,6 @@ def test_a_sweep_of_other_images_or_labels_is_not_resumed(photos):
     middle.write_bytes(content)
     middle.rename(photos / "c" / "2.png")
     assert len({*digests, longer, Folder(photos, 3).digest()}) == 4
-
-
-def test_workers_read_the_same_images(vitrail, photos):
-    options = ["--model", MODEL, "--data", photos, "--no-pretrained", "--permutations", 1]
-    here, there = (vitrail("pshap", *options, "--workers", n).out for n in (0, 1))
-    assert here.splitlines()[:2] == there.splitlines()[:2]
 
 
 @pytest.mark.slow
