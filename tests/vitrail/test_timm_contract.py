@@ -393,6 +393,7 @@ def test_the_table_has_every_family():
     assert kinds == {type(micro(name)) for name in FAMILIES.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", sorted(registered()))
 def test_every_registered_name_comes_back_from_a_hub(name):
     comes_back(micro(name), noise())

@@ -9,6 +9,7 @@ from timm.layers import BlurPool2d
 from torch import nn
 
 import vitrail.models  # noqa: F401
+from tests.vitrail.shift.test_swin import spread_norms
 from vitrail.errors import VitrailError
 from vitrail.extensions import polyphase_selection as other_grids
 from vitrail.extensions.polyphase_selection import (
@@ -66,12 +67,7 @@ def choice(name):
 
 def model(name, **options):
     torch.manual_seed(0)
-    built = timm.create_model(name, **{**MICRO, **options})
-    for module in built.modules():
-        if isinstance(module, nn.LayerNorm):
-            nn.init.normal_(module.weight, 1, 0.3)
-            nn.init.normal_(module.bias, 0, 0.3)
-    return built.double().eval()
+    return spread_norms(timm.create_model(name, **{**MICRO, **options})).double()
 
 
 def swin(selection, **options):
@@ -174,14 +170,14 @@ def test_lps_draws_by_the_softmax_of_the_scores_in_training_and_learns_them():
     conv, grid = tokenizer(2), choice("lps")
     with torch.no_grad():
         grid.scores[str(DIM)][2].weight.mul_(30)  # scores that differ
-    x = noise(1, 3, 8, 8).expand(4000, -1, -1, -1)
+    x = noise(1, 3, 8, 8).expand(1500, -1, -1, -1)
     each = tokens_of(x[:1], conv)
     scores = torch.cat([score(grid.scores[str(DIM)], tokens) for tokens in each])
     expected = scores.softmax(dim=0).detach()
     assert expected.max() < 0.9
     tokens, phase = grid.train()(x, conv)
     index = phase[:, 0] * 2 + phase[:, 1]
-    assert (shares(index, 4) - expected).abs().max() < 0.03
+    assert (shares(index, 4) - expected).abs().max() < 0.04
     chosen = torch.stack([each[k][0] for k in index])
     torch.testing.assert_close(tokens, chosen, rtol=0, atol=1e-12)
     tokens[..., 0].sum().backward()

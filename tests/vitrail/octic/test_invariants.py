@@ -2,7 +2,7 @@ import pytest
 import torch
 from torch import nn
 
-from vitrail.octic.group import ELEMENTS, isotypic, on_planes
+from vitrail.octic.group import isotypic, on_planes
 from vitrail.octic.invariants import INVARIANTS, invariance_error
 
 CHANNELS = 3
@@ -89,26 +89,6 @@ def test_the_power_spectrum_has_a_gradient_at_zero():
     assert x.grad.isfinite().all()
 
 
-def test_max_filtering_compares_with_every_image_of_every_reference(scrambled):
-    """octic, Eq. 16."""
-    invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
-    x = features(tokens=1)[:, 0, 0]
-    for reference, found in zip(
-        invariant.references.movedim(1, 0), invariant(x.unsqueeze(1))[0], strict=True
-    ):
-        products = [(on_planes(isotypic(g), reference) * x).sum() for g in ELEMENTS]
-        torch.testing.assert_close(found, max(products))
-
-
-def test_canonisation_gives_the_image_closest_to_the_reference(scrambled):
-    """octic, Eq. 17."""
-    invariant = scrambled(INVARIANTS["canonisation"](8 * CHANNELS))
-    x = features(tokens=1)[:, 0, 0]
-    images = [on_planes(isotypic(g), x) for g in ELEMENTS]
-    closest = max(images, key=lambda image: (image * invariant.reference).sum().item())
-    torch.testing.assert_close(invariant(x.unsqueeze(1))[0], closest.flatten())
-
-
 def of_the_published_code():
     """The eight matrices by which the authors' code acts on A1, A2, B1, B2 and two copies of E.
 
@@ -149,11 +129,6 @@ def test_references_are_drawn_of_unit_length(name, of):
     torch.testing.assert_close(references.square().sum(), torch.tensor(float(of)))
 
 
-class Mean(nn.Module):
-    def forward(self, x):
-        return x.mean(dim=(2, 3))
-
-
 class Asymmetry(nn.Module):
     """Zero under every element but one, which turns this triangle onto itself."""
 
@@ -161,25 +136,7 @@ class Asymmetry(nn.Module):
         return x.triu().sum(dim=(2, 3))
 
 
-def noise():
-    return torch.randn(4, 3, 8, 8, dtype=torch.float64)
-
-
-def test_a_mean_over_the_image_is_invariant():
-    assert invariance_error(Mean(), noise()) < 1e-15
-
-
-def test_a_triangle_of_the_image_is_not():
-    assert invariance_error(Asymmetry(), noise()) > 0.1
-
-
 def test_the_largest_change_counts():
     x = torch.zeros(1, 1, 4, 4)
     x[0, 0, 0, 1] = 3
     assert invariance_error(Asymmetry(), x) == 3
-
-
-def test_the_model_is_judged_in_evaluation_mode_and_left_as_it_was():
-    model = nn.Sequential(nn.Dropout(0.5), Mean())
-    assert invariance_error(model, noise()) < 1e-15
-    assert model.training

@@ -144,14 +144,11 @@ def test_rope_is_exactly_relative_whatever_gamma(scrambled, images, embedding, g
     assert (model(images) - before).abs().amax() > 1e-4
 
 
-@TOKENS
 @pytest.mark.parametrize("embedding", ALL)
-def test_a_model_made_on_the_meta_device_equals_one_made_here(
-    scrambled, micro, images, embedding, class_token
-):
+def test_a_model_made_on_the_meta_device_equals_one_made_here(scrambled, micro, images, embedding):
     """Its constants, which are in no checkpoint, are computed again as timm does."""
-    model = scrambled(embedding, class_token=class_token).float()
-    meta = micro(embedding, class_token=class_token, device="meta").eval()
+    model = scrambled(embedding, class_token=True).float()
+    meta = micro(embedding, class_token=True, device="meta").eval()
     assert {tensor.device.type for tensor in meta.state_dict().values()} == {"meta"}
     loaded = meta.to_empty(device="cpu")
     for buffer in loaded.buffers():
@@ -173,10 +170,9 @@ def test_a_model_is_made_in_the_precision_asked_for(scrambled, micro, images, em
     assert error < 0.05 * expected.abs().amax()
 
 
-@TOKENS
 @pytest.mark.parametrize("embedding", ALL)
-def test_training_augments_cape_and_nothing_else(scrambled, images, embedding, class_token):
-    model = scrambled(embedding, class_token=class_token)
+def test_training_augments_cape_and_nothing_else(scrambled, images, embedding):
+    model = scrambled(embedding, class_token=True)
     assert torch.equal(model(images), model(images))
     model.train()
     assert torch.equal(model(images), model(images)) == ("cape" not in embedding)

@@ -108,6 +108,7 @@ def test_tokens_with_their_places_are_nearly_as_good_as_swins(level):
     assert placed >= 0.95 * swin
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1])
 def test_maps_in_the_images_order_lose_little_and_tokens_in_the_models_order_most(level):
     swin, _, maps, unordered = measured()[level].mean(dim=0)

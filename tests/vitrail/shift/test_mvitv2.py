@@ -136,18 +136,6 @@ def test_the_offset_of_features_is_where_they_are_computed():
     assert distance.abs().max() <= 3
 
 
-@pytest.mark.parametrize("selection", SELECTIONS)
-def test_features_only_returns_the_wanted_stages_and_their_places(selection):
-    options = {**MICRO, "selection": selection, "features_only": True, "out_indices": (0, 1)}
-    backbone = timm.create_model("a_mvitv2_tiny", **options)
-    features = backbone.forward_stages(torch.randn(2, 3, 32, 32))
-    assert [tuple(stage.tokens.shape) for stage in features] == [(2, 8, 8, 8), (2, 16, 4, 4)]
-    assert backbone.feature_info.channels() == [8, 16]
-    assert backbone.feature_info.reduction() == [stage.stride for stage in features] == [4, 8]
-    sum(stage.tokens.square().sum() for stage in features).backward()
-    assert all(parameter.grad is not None for parameter in backbone.parameters())
-
-
 def test_intermediates_are_the_stages():
     model, images = timm.create_model("a_mvitv2_tiny", **MICRO).eval(), torch.randn(2, 3, 32, 32)
     final, taken = model.forward_intermediates(images, indices=2, norm=True)
@@ -340,18 +328,6 @@ def test_the_plain_models_differ_from_timm_by_padding_only():
         for conv in convs:
             conv.padding_mode = "zeros"
         assert torch.equal(circular(images), expected)
-
-
-def test_a_plain_model_is_adapted_and_left_as_it_is():
-    plain = made("mvitv2_tiny_circular")
-    before = copy.deepcopy(plain.state_dict())
-    adaptive = AdaptiveMultiScaleVit.of(plain, "per_stage")
-    torch.testing.assert_close(plain.state_dict(), before, rtol=0, atol=0)
-    assert type(plain) is MultiScaleVit
-    for name, tensor in adaptive.state_dict().items():
-        is_kept = "rel_pos" not in name and name != "_extra_state"
-        assert not is_kept or torch.equal(tensor, before[name])
-    assert invariance_error(adaptive, noise(4, 3, 32, 32)) <= 1e-12
 
 
 def test_a_model_whose_first_stage_strides_is_adapted_for_its_own_images():

@@ -15,7 +15,6 @@ from vitrail.errors import VitrailError
 from vitrail.shift import selection as grids
 from vitrail.shift import swin
 from vitrail.shift.conversion import invariance_error
-from vitrail.shift.features import StageFeatures
 from vitrail.shift.geometry import roll_image
 from vitrail.shift.polyphase import roll
 from vitrail.shift.selection import window_offsets
@@ -75,10 +74,9 @@ def not_anchored(monkeypatch):
 
 @both_selections
 @both_families
-@pytest.mark.parametrize("columns", [1, 2])
-def test_the_modules_alone_make_it_invariant(family, selection, columns, not_anchored):
+def test_the_modules_alone_make_it_invariant(family, selection, not_anchored):
     """shift, Sec. 4."""
-    size = (SIDE[family], columns * SIDE[family])
+    size = (SIDE[family], 2 * SIDE[family])
     model = adaptive(family, selection=selection, img_size=size).double()
     assert invariance_error(model, noise(2, 3, *size), shifts=1) <= 1e-12
 
@@ -90,14 +88,15 @@ def test_logits_of_the_papers_models_do_not_change_either(family):
     assert invariance_error(model, noise(2, 3, SIDE[family], SIDE[family]), shifts=1) <= 1e-12
 
 
-def views(model: nn.Module, family: str) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the float32 logits of 500 images and of their random shifts."""
-    images = micro_noise(family, 500, torch.float32)
-    offset = torch.randint(MICRO_SIDE[family], (500, 2), generator=torch.Generator().manual_seed(2))
+def views(model: nn.Module, family: str, count: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the float32 logits of images and of their random shifts, without a common mean."""
+    images = micro_noise(family, count, torch.float32)
+    side, generator = MICRO_SIDE[family], torch.Generator().manual_seed(2)
+    offset = torch.randint(side, (count, 2), generator=generator)
     with torch.inference_mode():
-        logits = model(images)
-        model.head.fc.bias -= logits.mean(dim=0)  # else one class would win everywhere
         logits, shifted = model(images), model(roll_image(images, offset))
+    mean = logits.mean(dim=0)  # with which one class would win everywhere
+    logits, shifted = logits - mean, shifted - mean
     assert len(logits.argmax(1).unique()) == 10
     return logits, shifted
 
@@ -105,7 +104,7 @@ def views(model: nn.Module, family: str) -> tuple[torch.Tensor, torch.Tensor]:
 @both_selections
 @both_families
 def test_float32_logits_of_500_images_keep_every_bit(family, selection):
-    assert torch.equal(*views(micro(family, selection=selection), family))
+    assert torch.equal(*views(micro(family, selection=selection), family, 500))
 
 
 @pytest.mark.parametrize(
@@ -114,7 +113,7 @@ def test_float32_logits_of_500_images_keep_every_bit(family, selection):
 @both_families
 def test_predictions_change_without_a_module_or_with_the_mask(family, off):
     """shift, Sec. 5.7."""
-    logits, shifted = views(micro(family, **off), family)
+    logits, shifted = views(micro(family, **off), family, 300)
     assert not torch.equal(logits.argmax(1), shifted.argmax(1))
 
 
@@ -137,12 +136,6 @@ def test_every_module_of_a_swin_is_needed(module, selection):
     """Table 6. For SwinV2 see test_swinv2.py: one of its modules is not."""
     model = micro("swin", selection=selection, **{f"adaptive_{module}": False}).double()
     assert invariance_error(model, micro_noise("swin")) > 1e-4
-
-
-@both_families
-def test_the_attention_mask_breaks_invariance(family):
-    model = micro(family, attention_mask=True).double()
-    assert invariance_error(model, micro_noise(family)) > 1e-4
 
 
 @both_families
@@ -322,21 +315,6 @@ def test_an_unknown_selection_is_refused():
 
 
 @both_families
-def test_features_only_returns_the_stages_asked_for(family):
-    model = micro(family, features_only=True, out_indices=(0, 1))
-    images = micro_noise(family, 2, torch.float32)
-    whole = micro(family).forward_stages(images)
-    assert isinstance(model, StageFeatures)
-    assert model.feature_info.channels() == [12, 24]
-    assert model.feature_info.reduction() == [2, 4]
-    for features, expected in zip(model.forward_stages(images), whole, strict=False):
-        assert features.stride == expected.stride
-        assert features.tokens.shape == expected.tokens.shape
-    sum(tokens.square().sum() for tokens in model.train()(images)).backward()
-    assert all(parameter.grad is not None for parameter in model.parameters())
-
-
-@both_families
 def test_intermediates_are_the_stages(family):
     model, images = micro(family), micro_noise(family, 2, torch.float32)
     final, intermediates = model.forward_intermediates(images, indices=2, norm=True)
@@ -394,14 +372,6 @@ def test_half_precision_keeps_predictions_and_their_invariance(family, selection
     # A close choice of a grid may fall otherwise than in float32, so of most images.
     assert (logits - model(images)).abs().amax(dim=1).median() < 0.02
     assert (logits - shifted).abs().amax(dim=1).median() < 0.02
-
-
-@both_families
-def test_copies_and_channels_last_work(family):
-    model, images = micro(family), micro_noise(family, 4, torch.float32)
-    twin = copy.deepcopy(model).to(memory_format=torch.channels_last)
-    logits = twin(images.to(memory_format=torch.channels_last))
-    torch.testing.assert_close(logits, model(images), rtol=1e-4, atol=1e-4)
 
 
 PADDED = {"dynamic_img_size": True, "dynamic_img_pad": True}

@@ -3,8 +3,8 @@
 import pytest
 import timm
 import torch
-from torch import nn
 
+from tests.vitrail.shift.test_swin import spread_norms
 from vitrail.shift.conversion import invariance_error
 
 MICRO = {
@@ -21,11 +21,7 @@ MICRO = {
 def micro(**options):
     torch.manual_seed(0)
     model = timm.create_model("a_swinv2_tiny_window8_256", **{**MICRO, **options})
-    for module in model.modules():
-        if isinstance(module, nn.LayerNorm):  # those of the blocks begin at 0: identities
-            nn.init.normal_(module.weight, 1, 0.3)
-            nn.init.normal_(module.bias, 0, 0.3)
-    return model.double().eval()
+    return spread_norms(model).double()
 
 
 def images():

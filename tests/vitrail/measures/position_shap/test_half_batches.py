@@ -1,7 +1,6 @@
 import numpy as np
 import pytest
 import torch
-from shap import KernelExplainer
 
 from tests.vitrail.measures.position_shap.models import Tokens, assert_same, samples
 from vitrail.errors import VitrailError
@@ -24,11 +23,15 @@ def least_squares(f, instance, background):
 
 def kernel_explainer(f, instance, background):
     """The same by the shap package."""
+    from shap import KernelExplainer  # takes seconds
+
     explainer = KernelExplainer(f, np.array(background))
     return explainer.shap_values(np.array(instance), silent=True, l1_reg=False)
 
 
-@pytest.mark.parametrize("explain", [least_squares, kernel_explainer])
+@pytest.mark.parametrize(
+    "explain", [least_squares, pytest.param(kernel_explainer, marks=pytest.mark.slow)]
+)
 @pytest.mark.parametrize(("count", "batch_size"), [(12, 6), (7, 3)])
 def test_paired_is_kernel_shap_on_the_same_background(explain, count, batch_size):
     """position, App. A, Eq. 3, Eq. 7-8."""

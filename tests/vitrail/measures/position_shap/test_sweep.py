@@ -88,6 +88,7 @@ def learned(strength):
     return model, TensorDataset(images[500:], labels[500:])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strength", [1.0, 3.0])
 def test_sixteen_permutations_are_within_0_004_of_256(strength):
     model, data = learned(strength)
@@ -190,6 +191,7 @@ def test_a_sweep_stops_when_its_interval_is_narrow_enough():
     assert_same(other, position_shap(model, data, **asked), tolerance=1e-12)
 
 
+@pytest.mark.slow
 def test_stopping_early_covers_as_often_as_the_interval_says():
     model, data = learned(2.0)
     truth = position_shap(model, data).mean
