@@ -44,3 +44,21 @@ def run(info: DatasetInfo, tmp_path: Path) -> Callable[..., Path]:
         return tmp_path / name
 
     return run
+
+
+@pytest.fixture
+def before_step(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let a training do something to its trainer before a step, of which the first is 0."""
+    from replication.training.step import ClassifierTrainer
+
+    step = ClassifierTrainer.step
+
+    def before_step(number: int, act: Callable[[ClassifierTrainer], None]) -> None:
+        def stepped(self: ClassifierTrainer, at: int, batches: Any) -> Any:
+            if at == number:
+                act(self)
+            return step(self, at, batches)
+
+        monkeypatch.setattr(ClassifierTrainer, "step", stepped)
+
+    return before_step

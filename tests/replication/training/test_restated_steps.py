@@ -12,10 +12,10 @@ import torch
 from torch.nn import functional
 
 from replication.images.loading import MicroBatch
-from replication.plan.catalog import load_catalog
 from replication.training.distributed import Team
 from replication.training.model_factory import build_model
 from replication.training.step import ClassifierTrainer
+from tests.conftest import catalog_of
 
 STEPS, CLASSES, SIDE, SIZE, MICRO = 10, 5, 16, 6, 2
 SMALL = {
@@ -41,7 +41,7 @@ def _in_float64(monkeypatch):
 
 def small(paper, name):
     """The recipe of full scale, for a small model, without what is drawn by chance."""
-    recipe = load_catalog(scale="full").paper(paper).run(name).recipe
+    recipe = catalog_of("full").paper(paper).run(name).recipe
     args = {**recipe.model.args, **SMALL[paper]}
     args |= {name: 0.0 for name in args if name in ("drop_path_rate", "drop_rate")}
     part = {

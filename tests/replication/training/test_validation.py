@@ -14,7 +14,6 @@ from replication.config.settings import TrainingOptions
 from replication.context import Trained
 from replication.measures.accuracy import accuracy
 from replication.training.model_factory import build_model
-from replication.training.step import ClassifierTrainer
 from replication.training.validation import is_due
 from replication.training.weights import load_weights
 from vitrail.measures.accuracy import hits
@@ -79,15 +78,8 @@ def test_the_last_validation_is_the_accuracy_that_is_measured(recipe, info, run,
     assert last["validation/top5"] == pytest.approx(measured["top5"])
 
 
-def test_a_signal_is_obeyed_before_a_validation_begins(recipe, run, tmp_path, monkeypatch):
-    step = ClassifierTrainer.step
-
-    def interrupted(self, at, batches):
-        if at == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-        return step(self, at, batches)
-
-    monkeypatch.setattr(ClassifierTrainer, "step", interrupted)
+def test_a_signal_is_obeyed_before_a_validation_begins(recipe, run, before_step, tmp_path):
+    before_step(3, lambda _: os.kill(os.getpid(), signal.SIGTERM))
     with pytest.raises(SystemExit):
         run(recipe, options=TrainingOptions(validate_every=1))
     assert entries(tmp_path / "run")[0] == []

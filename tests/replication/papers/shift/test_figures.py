@@ -29,8 +29,7 @@ def boxed(ax):
     return np.asarray(ax.images[0].get_array())[row : row + side, column : column + side]
 
 
-@pytest.mark.parametrize("shift", [1, 3])
-@pytest.mark.parametrize("figure", [1, 2])
+@pytest.mark.parametrize(("figure", "shift"), [(1, 3), (2, 1)])
 def test_figures_1_and_2_box_what_a_fixed_cell_loses_and_a_chosen_one_keeps(figure, shift):
     if figure == 1:
         draw, values = fig1, tokenization_illustration(CONTEXT, MODEL, size=28, shift=shift)

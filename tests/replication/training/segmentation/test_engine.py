@@ -138,6 +138,7 @@ def test_a_checkpoint_is_one_of_mmengines(recipe, run):
     assert {"optimizer", "param_schedulers", "message_hub"} <= state.keys()
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run(straight, recipe, info, data_root, tmp_path):
     engine.train(TrainingRun(recipe, 1, tmp_path, info, data_root))
     assert not same(weights_of(straight), weights_of(tmp_path))

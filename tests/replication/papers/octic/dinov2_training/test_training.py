@@ -93,6 +93,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(make_recipe, straight, recipe, r
         assert teacher_file(whole, step).read_bytes() == teacher_file(folder, step).read_bytes()
 
 
+@pytest.mark.slow
 def test_another_seed_is_another_run_and_a_head_for_patches_another_recipe(
     straight, make_recipe, recipe, run
 ):
