@@ -82,9 +82,9 @@ def tracked(tmp_path_factory):
 
 
 @functools.cache
-def catalog_of(scale):
+def catalog_of(scale, **changes):
     """The checkout's own catalogue at a scale, which a process reads once."""
-    return load_catalog(ROOT, scale=scale)
+    return load_catalog(ROOT, scale=scale, **changes)
 
 
 @pytest.fixture(scope="session")

@@ -68,6 +68,7 @@ def test_models_and_measures_load_no_package_beyond_those_of_timm():
     assert not [name for name in ours if name.startswith("replication")]
 
 
+@pytest.mark.slow
 def test_a_class_of_twelve_lines_loads_seven_modules():
     ours, others = loaded("vitrail.octic.group_averaging")
     beside = {"errors", "measures", "measures.outputs"}

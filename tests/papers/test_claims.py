@@ -7,8 +7,7 @@ import pytest
 
 from replication.config.claims import EVERY_ROW, Operand
 from replication.config.paper import read_reference
-from replication.plan.catalog import load_catalog
-from tests.conftest import ROOT, catalog_of
+from tests.conftest import catalog_of
 
 PAPERS = ["octic", "position", "shift", "variance"]
 
@@ -57,7 +56,7 @@ def printed(paper, side):
 @pytest.mark.parametrize("name", PAPERS)
 def test_a_claim_is_of_the_kind_of_its_numbers(name):
     """Closed forms and counts are exact, times are timing, and only times are."""
-    paper = load_catalog(ROOT, scale="full", extensions=True).paper(name)  # every artifact
+    paper = catalog_of("full", extensions=True).paper(name)  # every artifact
     cells = {
         (artifact.name, cell.row, cell.column): cell
         for artifact in paper.artifacts.values()

@@ -3,14 +3,13 @@
 import pytest
 
 from replication.config.weights import REGISTRY, find_weights, load_weights_registry
-from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT, catalog_of
 
 
 @pytest.fixture(scope="module")
 def full():
     """At full scale, where the table is made on request."""
-    return load_catalog(ROOT, scale="full", extensions=True).paper("cross")
+    return catalog_of("full", extensions=True).paper("cross")
 
 
 def test_every_recipe_that_is_not_left_out_has_a_row_with_all_columns(full):

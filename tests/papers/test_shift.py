@@ -11,7 +11,6 @@ from replication.config.paper import read_reference
 from replication.config.recipes.classification import ClassificationRecipe
 from replication.context import Described
 from replication.measures.preprocessing import preprocessing
-from replication.plan.catalog import load_catalog
 from replication.records.specs import by_recipe
 from tests.conftest import catalog_of
 
@@ -308,7 +307,7 @@ def test_the_other_reading_of_table_1_is_trained_at_full_scale_only(full):
 
 def test_table_a2_as_printed_is_neither_mixed_nor_smoothed_and_squashes_images_of_any_shape():
     """shift, Sec. A3.1."""
-    paper = load_catalog(scale="full", extensions=True).paper("shift")
+    paper = catalog_of("full", extensions=True).paper("shift")
     runs = [run for run, *_ in by_recipe(paper.runs_of(paper.artifacts["table1_literal"]))]
     assert len(runs) == 8 * 3
     for run in runs:
@@ -337,7 +336,7 @@ def test_other_readings_of_the_recipe_and_the_rule_are_trained_at_no_small_scale
 
 def test_a_row_of_table_5_leaves_zeros_between_features_and_changes_nothing_else():
     """shift, Sec. A2.2."""
-    paper = load_catalog(scale="full", extensions=True).paper("shift")
+    paper = catalog_of("full", extensions=True).paper("shift")
     cells = [cell for cell in paper.artifacts["table5"].cells if "zeros" in cell.row]
     runs = {run.name: run for run in paper.runs_of(*cells)}
     assert len(runs) == 2
