@@ -37,7 +37,10 @@ from vitrail.files import sha256
 from vitrail.octic.checkpoint import to_published
 from vitrail.weights_file import note_of, read_weights
 
-pytestmark = pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``")  # mmseg's own
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:Default ``avg_non_ignore``"),  # mmseg's own
+]
 DEIT = "deit_small_patch16_224.fb_in1k"
 SMALL = {"embed_dim": 12, "depth": 4, "num_heads": 2}
 AROUND = {
@@ -157,7 +160,6 @@ def rehearse(catalog, paper, name):
     return read_cells(output.with_suffix(".csv"))
 
 
-@pytest.mark.slow
 def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
     runs = catalog.runs_of(catalog.artifact("variance", "table3"))
     for run in runs:
@@ -192,7 +194,6 @@ def test_later_models_of_variance_are_evaluated_as_timm_publishes_them(catalog):
     assert judged["measured"].map(math.isfinite).all()
 
 
-@pytest.mark.slow
 def test_table_4_of_variance_is_evaluated_with_mmsegs_segmenter_and_trained_from_deits(catalog):
     torch.manual_seed(0)
     deit = timm.create_model(DEIT, **SMALL, num_classes=1000)
@@ -236,7 +237,6 @@ def in_dinov2s_layout(model):
     }
 
 
-@pytest.mark.slow
 def test_tables_3_and_7_of_octic_are_evaluated_with_the_teachers_that_the_authors_publish(catalog):
     torch.manual_seed(0)
     paper, models = catalog.paper("octic"), {}

@@ -128,6 +128,7 @@ class Deep(torch.nn.Module):
         return x
 
 
+@pytest.mark.slow
 def test_many_models_of_one_class_are_all_compiled():
     compiled = []
 

@@ -107,6 +107,7 @@ def test_a_stopped_run_resumes_to_the_same_bits(straight, recipe, run, monkeypat
     assert (read_finished(folder)["attempts"], read_finished(folder)["interruptions"]) == (3, 2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "delta",
     [

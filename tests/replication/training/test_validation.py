@@ -49,6 +49,7 @@ def test_validation_changes_no_bit_of_weights_and_losses(make_recipe, run, delta
     assert [entry["loss"] for entry in logged] == [entry["loss"] for entry in entries(without)[1]]
 
 
+@pytest.mark.slow
 def test_batch_norm_counts_no_image_of_the_validation(recipe, run):
     """Its running averages are among the weights."""
     convolutional = recipe.model_copy(update={"model": Model(name="test_resnet")})
@@ -58,6 +59,7 @@ def test_batch_norm_counts_no_image_of_the_validation(recipe, run):
     assert bits(without) == bits(watched)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_logs_and_ends_as_an_uninterrupted_one(recipe, run):
     whole = run(recipe, "whole", options=TrainingOptions(validate_every=1))
     for stop in (3, 5, None):  # within the first epoch and the second

@@ -129,6 +129,7 @@ def test_workers_change_nothing(straight, recipe, run):
     assert same(weights_of(straight), weights_of(run(recipe, options=TrainingOptions(workers=2))))
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_one_of_mmengines(recipe, run):
     file = run(recipe, stop_after=2) / "checkpoints" / "step-00000002.pt"
     state = torch.load(file, weights_only=True)

@@ -40,6 +40,7 @@ def values(make_recipe, info, data_root):
     return shift_illustration(trained, images=IMAGES, max_shift=128, boxes=2, largest=30)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, IMAGES + 1))
 def test_pictures_have_one_size_and_the_shift_leaves_a_border_unseen(values, number):
     before, after = (torch.tensor(values[f"{number}/{which}"]) for which in ("before", "after"))

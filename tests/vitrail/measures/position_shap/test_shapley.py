@@ -111,7 +111,7 @@ def test_a_mean_over_few_samples_is_not_too_high():
     assert np.mean(found) == pytest.approx(truth, abs=0.01)
 
 
-@pytest.mark.parametrize("count", [60, 599])
+@pytest.mark.parametrize("count", [60, pytest.param(599, marks=pytest.mark.slow)])
 def test_the_interval_covers_as_often_as_it_says(count):
     generator = torch.Generator().manual_seed(0)
     truth = mean_share(*population(400_000, generator))

@@ -197,6 +197,7 @@ def test_features_that_are_not_finite_are_not_judged(i8, measure):
         measure(replace(i8, model=diverged))
 
 
+@pytest.mark.slow
 def test_in_half_precision_accuracies_hardly_change(i8):
     whole = probes.knn(i8, neighbours=[20])
     values = probes.knn(i8, neighbours=[20], precision="bf16", turned=40)

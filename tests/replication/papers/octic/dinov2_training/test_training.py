@@ -81,7 +81,7 @@ def test_the_log_tells_the_parts_of_the_loss_and_how_far_collapse_is(straight):
     assert -1 < entry["mean_cosine"] < 1
 
 
-@pytest.mark.parametrize("centering", ["sinkhorn", "softmax"])
+@pytest.mark.parametrize("centering", ["sinkhorn", pytest.param("softmax", marks=pytest.mark.slow)])
 def test_a_stopped_run_resumes_to_the_same_bits(make_recipe, straight, recipe, run, centering):
     chosen = make_recipe({"teacher": {"centering": centering}})
     whole = straight if chosen == recipe else run(chosen, "whole")
