@@ -102,10 +102,10 @@ def estimated(clean, permuted, classes):
 def test_a_mean_over_few_samples_is_not_too_high():
     """Each sample's background is the others, so a small n does not bias the mean."""
     generator = torch.Generator().manual_seed(0)
-    clean, permuted, classes = population(20_000, generator)
+    clean, permuted, classes = population(10_000, generator)
     truth = mean_share(clean, permuted, classes)
     found = []
-    for drawn in torch.randperm(20_000, generator=generator).split(8):
+    for drawn in torch.randperm(10_000, generator=generator).split(8):
         result = estimated(clean[drawn], permuted[drawn], classes[drawn])
         found += [result.raw_mean] if result.correct.any() else []
     assert np.mean(found) == pytest.approx(truth, abs=0.01)
