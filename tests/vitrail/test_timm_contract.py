@@ -82,7 +82,7 @@ CONVERTED = {
 }
 """More names of some families: of other windows, of windows trained at another size, of heads."""
 OF_TIMMS_BLOCKS = ("ViT", "canonical ViT", "harmonic ViT")
-# In shift/test_equivariance.py and octic/test_models.py.
+# In shift/test_conversion.py and octic/test_models.py.
 EXPORTED_ELSEWHERE = ("a_", "octic", "d2", "h2")
 
 
