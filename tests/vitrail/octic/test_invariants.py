@@ -102,6 +102,7 @@ def of_the_published_code():
 
 
 def test_max_filtering_follows_the_rule_of_the_published_code(scrambled):
+    """octic, Eq. 16."""
     invariant = scrambled(INVARIANTS["max_filtering"](8 * CHANNELS))
     x, found = features(), []
     for reference in invariant.references.detach().unbind(1):  # (8, c)
@@ -113,6 +114,7 @@ def test_max_filtering_follows_the_rule_of_the_published_code(scrambled):
 
 
 def test_canonisation_follows_the_rule_of_the_published_code(scrambled):
+    """octic, Eq. 17."""
     invariant = scrambled(INVARIANTS["canonisation"](8 * CHANNELS))
     x = features()
     y = invariant(x)

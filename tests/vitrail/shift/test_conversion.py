@@ -69,7 +69,7 @@ def pixels(model, count=2, dtype=torch.float64):
 
 @pytest.mark.parametrize("selection", ["per_layer", "per_stage"])
 def test_a_plain_model_of_any_configuration_becomes_invariant(plain, selection):
-    """shift, Eq. 3, Sec. 4."""
+    """shift, Eq. 3-4, Sec. 4."""
     images = pixels(plain)
     before = plain(images)
     adaptive = make_shift_equivariant(plain, selection)
