@@ -345,7 +345,7 @@ class PaperScale(Strict):
     """``scales/<scale>.yaml``: the changes that one scale makes to the paper.
 
     Each mapping is from patterns of names, separated by commas, to changes. Later changes are
-    merged over earlier ones, and all of them over those of the file that this one extends.
+    merged over earlier ones.
     """
 
     extends: str | None = Field(None, description="the neighbouring file that this is laid over")
@@ -356,7 +356,7 @@ class PaperScale(Strict):
     runs: dict[str, RunSettings] = Field({}, description="recipes -> their seeds and resources")
     measures: dict[str, MeasureDelta] = Field({}, description="measures -> what changes of them")
     searches: tuple[SearchGroup, ...] = Field(
-        (), description="recipes whose learning rate was searched; the last file's count"
+        (), description="recipes whose learning rate was searched"
     )
     artifacts: tuple[str, ...] | None = Field(
         None, description="patterns of those that exist; else all"

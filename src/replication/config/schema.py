@@ -211,10 +211,10 @@ def read_mapping(path: Path) -> Placed:
     return values
 
 
-def read_with_bases(path: Path) -> dict[Path, Placed]:
-    """Read a file after those that it ``extends``, which lie beside it; the most basic comes first.
+def read_extended(path: Path) -> Placed:
+    """Read a file merged over the file beside it that it ``extends``, which is merged over its own.
 
-    Raises VitrailError if one is missing or is no mapping, or if they form a circle.
+    Raises VitrailError if one is missing or is no mapping, if they form a circle, and as `merge`.
     """
     read: dict[str, Placed] = {}
 
@@ -224,7 +224,7 @@ def read_with_bases(path: Path) -> dict[Path, Placed]:
 
     known = [file.stem for file in path.parent.glob("*.yaml")]
     names = with_bases(path.stem, base_of, known, str(path))
-    return {path.with_stem(name): read[name] for name in names}
+    return merge({}, *(read[name] for name in names))
 
 
 def with_bases(

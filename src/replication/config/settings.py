@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
-from replication.config.schema import StandIns, Strict, merge, parse, read_mapping, read_with_bases
+from replication.config.schema import StandIns, Strict, merge, parse, read_extended, read_mapping
 from vitrail.errors import VitrailError, require_known
 
 Step = Literal["train", "evaluate", "benchmark"]
@@ -183,4 +183,4 @@ def load_scale(root: Path, name: str) -> Scale:
     """Read a scale with those that it extends; raises VitrailError if one is missing or wrong."""
     require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
-    return parse(Scale, merge({}, *read_with_bases(path).values(), {"name": name}), str(path))
+    return parse(Scale, merge(read_extended(path), {"name": name}), str(path))

@@ -355,9 +355,9 @@ class Paper(PaperAtScale, Links):
         """Return a sentence on what the scale changes of the measured recipes, as a list.
 
         The list is empty if nothing changes, or if the scale does not list its changes
-        (`lists_changes`).
+        (`PaperScale.lists_changes`).
         """
-        if not self.lists_changes:
+        if not self.overlay.lists_changes:
             return []
         found: dict[str, dict[str, None]] = {}  # the changes of each field, each once
         for name in dict.fromkeys(

@@ -26,7 +26,7 @@ from replication.config.schema import (
     merge,
     parse,
     place_of,
-    read_with_bases,
+    read_extended,
     refuse_unmatched,
 )
 from replication.config.settings import RunSettings, Scale, known_scales, load_scale
@@ -39,8 +39,7 @@ from vitrail.errors import VitrailError, did_you_mean, require_known
 class PaperAtScale:
     """The content of a paper's folder at one scale.
 
-    `recipes` are as the paper has them, before any scale; `layers` are the files of the scale, each
-    laid over those before it.
+    `recipes` are as the paper has them, before any scale; `overlay` is what the scale changes.
     """
 
     def __init__(
@@ -71,7 +70,8 @@ class PaperAtScale:
             spec.refuse_equal_labels(f"{self.artifacts_path}, {name}")
             spec.refuse_unknown_variants(f"{self.artifacts_path}, {name}")
         claims = read_claims(folder / "claims.yaml", self.artifacts_file.artifacts)
-        self.layers = _read_layers(folder / "scales", scale.name, known_scales(root))
+        self.scale_path = folder / "scales" / f"{scale.name}.yaml"
+        self.overlay = _read_overlay(self.scale_path, known_scales(root))
         self.claims = tuple(
             claim.model_copy(update={"untested": self._untested(claim.id)}) for claim in claims
         )
@@ -81,12 +81,7 @@ class PaperAtScale:
 
     def _untested(self, claim: str) -> str:
         """Return why models of this scale cannot test a claim; "" if they can."""
-        reasons = [
-            reason
-            for layer in self.layers.values()
-            for patterns, reason in layer.untested.items()
-            if match(claim, patterns)
-        ]
+        reasons = matching(claim, self.overlay.untested)
         return reasons[-1] if reasons else ""
 
     @property
@@ -96,7 +91,7 @@ class PaperAtScale:
         It is None for a dataset whose images the scale does not have. In a rehearsal it is a
         miniature, if there is one.
         """
-        own = _stand_ins(self.scale, self.layers)
+        own = merge(self.scale.datasets, self.overlay.datasets)
         return fast_dev_run.stand_ins(own, self.datasets) if self.rehearsed else own
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
@@ -136,14 +131,13 @@ class PaperAtScale:
     def _laid(self, name: str) -> Placed:
         """Return a recipe with the changes of the scale, before a dataset stands in."""
         self.require(name)
-        return merge(self.recipes[name], *self._matching("recipes", name))
+        return merge(self.recipes[name], *matching(name, self.overlay.recipes))
 
     @functools.cached_property
     def searches(self) -> Searches:
         """Return the searches of this scale, with the scores that they have found."""
-        groups = [layer.searches for layer in self.layers.values() if layer.searches]
-        found = read_found(self.searched_path) if groups else {}
-        return Searches(groups[-1] if groups else (), found)
+        groups = self.overlay.searches
+        return Searches(groups, read_found(self.searched_path) if groups else {})
 
     def searched(self, name: str) -> tuple[AnyRecipe, DatasetInfo]:
         """Return a searched recipe with the learning rate that is written, and its dataset.
@@ -271,14 +265,14 @@ class PaperAtScale:
 
         Without a recipe, only the changes under the pattern ``*`` apply.
         """
-        own = self.scale.with_deltas(self._matching("runs", recipe or ""))
+        own = self.scale.with_deltas(matching(recipe or "", self.overlay.runs))
         return fast_dev_run.run_settings_of(own) if self.rehearsed else own
 
     def measure(self, name: str) -> MeasureSpec:
         """Return a measure with its arguments and number of seeds at this scale."""
         spec = self.artifacts_file.measures[name]
-        deltas = self._matching("measures", name)
-        seeds = [layer.seeds for layer in (spec, *deltas) if layer.seeds]
+        deltas = matching(name, self.overlay.measures)
+        seeds = [number for number in (spec.seeds, *(delta.seeds for delta in deltas)) if number]
         args = merge(spec.args, *(delta.args for delta in deltas))
         own = spec.model_copy(update={"args": args, "seeds": seeds[-1] if seeds else None})
         if not self.rehearsed:
@@ -296,20 +290,17 @@ class PaperAtScale:
     def scales_with(self, dataset: str, artifact: str) -> list[str]:
         """Return the scales that make an artifact with a dataset's own images, no stand-in."""
         scales = known_scales(self.root)
-        layers_of = {name: _read_layers(self.folder / "scales", name, scales) for name in scales}
         return [
             name
-            for name, layers in layers_of.items()
-            if _makes(layers, artifact)
-            and dataset not in _stand_ins(load_scale(self.root, name), layers)
+            for name in scales
+            if _makes(overlay := _read_overlay(self.scale_path.with_stem(name), scales), artifact)
+            and dataset not in {**load_scale(self.root, name).datasets, **overlay.datasets}
         ]
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def without(self, recipe: str) -> bool:
         """Tell whether this scale leaves a recipe out, or does not have its images."""
-        left_out = [patterns for layer in self.layers.values() for patterns in layer.without]
-        if not self.scale.extensions:
-            left_out += self._ours
+        left_out = (*self.overlay.without, *(() if self.scale.extensions else self._ours))
         named = any(match(recipe, patterns) for patterns in left_out)
         return named or bool(self.lacking(None, recipe))
 
@@ -318,14 +309,9 @@ class PaperAtScale:
         return any(match(recipe, patterns) for patterns in self._ours)
 
     @property
-    def lists_changes(self) -> bool:
-        """Tell whether each table's note lists what this scale changes of its recipes."""
-        return any(layer.lists_changes for layer in self.layers.values())
-
-    @property
     def artifact_names(self) -> tuple[str, ...]:
         """Return the names of this scale's artifacts, in the paper's order."""
-        return tuple(name for name in self.artifacts_file.artifacts if _makes(self.layers, name))
+        return tuple(name for name in self.artifacts_file.artifacts if _makes(self.overlay, name))
 
     def _refuse_unknown_names(self) -> None:
         """Raise VitrailError for a name in a file of the scale that matches nothing.
@@ -335,32 +321,24 @@ class PaperAtScale:
         artifacts, measures = self.artifacts_file.artifacts, self.artifacts_file.measures
         for patterns in self._ours:
             refuse_unmatched(f"{self.recipes_path}: ours: recipe", patterns, self.recipes)
-        for path, layer in self.layers.items():
-            for patterns in (*layer.recipes, *layer.runs, *layer.without):
-                refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
-            for patterns in layer.measures:
-                refuse_unmatched(f"{path}: measure", patterns, measures)
-            for group in layer.searches:
-                for searched, patterns in group.of.items():
-                    require_known(f"{path}: searches: recipe", searched, self.recipes)
-                    refuse_unmatched(f"{path}: searches: recipe", patterns, self.recipes)
-            for patterns in layer.untested:
-                known = [claim.id for claim in self.claims]
-                refuse_unmatched(f"{path}: untested: claim", patterns, known)
-            for name in layer.artifacts or ():
-                refuse_unmatched(f"{path}: artifact", name, artifacts)
+        path, overlay = self.scale_path, self.overlay
+        for patterns in (*overlay.recipes, *overlay.runs, *overlay.without):
+            refuse_unmatched(f"{path}: recipe", patterns, self.recipes)
+        for patterns in overlay.measures:
+            refuse_unmatched(f"{path}: measure", patterns, measures)
+        for group in overlay.searches:
+            for searched, patterns in group.of.items():
+                require_known(f"{path}: searches: recipe", searched, self.recipes)
+                refuse_unmatched(f"{path}: searches: recipe", patterns, self.recipes)
+        for patterns in overlay.untested:
+            known = [claim.id for claim in self.claims]
+            refuse_unmatched(f"{path}: untested: claim", patterns, known)
+        for name in overlay.artifacts or ():
+            refuse_unmatched(f"{path}: artifact", name, artifacts)
         named = {name for measure in measures.values() for name in measure.datasets}
         stand_ins = {name for name in self.stand_ins.values() if name is not None}
         for name in sorted(named | {*self.stand_ins} | stand_ins):
             find(name, self.datasets)
-
-    def _matching(self, kind: str, name: str) -> list[Any]:
-        """Return the changes of this kind whose patterns match a name, in merging order."""
-        return [
-            delta
-            for layer in self.layers.values()
-            for delta in matching(name, getattr(layer, kind))
-        ]
 
     def _recipe(self, name: str, values: Delta) -> AnyRecipe:
         return parse_recipe(values, self._where(name))
@@ -411,25 +389,15 @@ def _leaves(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, 
             yield f"{prefix}{key}", "none" if value is None else value
 
 
-def _stand_ins(scale: Scale, layers: Mapping[Path, PaperScale]) -> StandIns:
-    return merge(scale.datasets, *(layer.datasets for layer in layers.values()))
+def _makes(overlay: PaperScale, artifact: str) -> bool:
+    """Tell whether a scale makes an artifact."""
+    return overlay.artifacts is None or any(match(artifact, name) for name in overlay.artifacts)
 
 
-def _makes(layers: Mapping[Path, PaperScale], artifact: str) -> bool:
-    """Tell whether the files of a scale have an artifact; the last file that names any decides.
-
-    A paper that has no file for a scale makes nothing at this scale.
-    """
-    chosen = [layer.artifacts for layer in layers.values() if layer.artifacts is not None]
-    named = not chosen or any(match(artifact, patterns) for patterns in chosen[-1])
-    return bool(layers) and named
-
-
-def _read_layers(folder: Path, scale: str, scales: Iterable[str]) -> dict[Path, PaperScale]:
-    for file in folder.glob("[!_]*.yaml"):  # files with an underscore are only to be extended
+def _read_overlay(path: Path, scales: Iterable[str]) -> PaperScale:
+    """Read what a scale changes of a paper; a scale without a file makes no artifact of it."""
+    for file in path.parent.glob("[!_]*.yaml"):  # files with an underscore are only to be extended
         refuse_unmatched(f"{file}: scale", file.stem, scales)
-    path = folder / f"{scale}.yaml"
     if not path.is_file():
-        return {}
-    read = read_with_bases(path)
-    return {file: parse(PaperScale, written, str(file)) for file, written in read.items()}
+        return PaperScale(artifacts=())
+    return parse(PaperScale, read_extended(path), str(path))

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from replication.config.paper import PaperScale, RecipesFile
-from replication.config.schema import merge, parse, place_of, read_with_bases, read_yaml
+from replication.config.schema import merge, parse, place_of, read_extended, read_yaml
 from replication.config.settings import Scale, known_scales
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT, catalog_of
@@ -45,7 +45,7 @@ def without_each_line(written):
 def resolved(paper):
     """Yield all that a scale decides of a paper's nodes, but for its recipes."""
     yield paper.scale.device, paper.scale.workers, paper.scale.checkpoint_minutes
-    yield paper.lists_changes, paper.scale.first_seed, paper.artifact_names
+    yield paper.overlay.lists_changes, paper.scale.first_seed, paper.artifact_names
     yield [name for name in paper.recipes if paper.without(name)]
     yield paper.searches.groups, {name: paper.searches.covering(name) for name in paper.recipes}
     for name in paper.artifacts_file.measures:
@@ -53,7 +53,7 @@ def resolved(paper):
         stand_ins = [paper.stand_ins.get(dataset, dataset) for dataset in spec.datasets]
         yield spec.args, spec.seeds, stand_ins
     yield from map(paper.run_settings, (*paper.recipes, None))
-    yield [layer.untested for layer in paper.layers.values()]
+    yield paper.overlay.untested
 
 
 @functools.cache
@@ -108,25 +108,24 @@ def differs(other, paper):
     )
 
 
+def over_base(file, content):
+    base = content.get("extends")
+    return merge(read_extended(file.with_stem(base)) if base else {}, content)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("file", OF_A_PAPER, ids=named)
 def test_no_line_of_a_papers_scale_is_dead(file):
     papers = [
         paper
-        for scale in known_scales(ROOT)
-        for paper in dict.fromkeys([*papers_of(scale), *extended_papers_of(scale)])
-        if file in paper.layers
+        for paper in dict.fromkeys([*papers_of(file.stem), *extended_papers_of(file.stem)])
+        if paper.scale_path == file
     ]
     assert papers
 
     def with_content(content):
-        def change(paper):
-            layers = {**paper.layers, file: parse(PaperScale, content, str(file))}
-            for base in [*layers][: [*layers].index(file)] if "extends" not in content else ():
-                del layers[base]
-            return replaced(paper, layers=layers)
-
-        return change
+        written = over_base(file, content)
+        return lambda paper: replaced(paper, overlay=parse(PaperScale, written, str(file)))
 
     lines = without_each_line(read_yaml(file))
     dead = [line for line, content in lines if is_dead(with_content(content), papers)]
@@ -149,11 +148,9 @@ def test_no_delta_of_a_papers_recipes_is_dead(file):
 @pytest.mark.parametrize("file", OF_ALL, ids=named)
 def test_no_line_of_a_scale_is_dead(file):
     papers = papers_of(file.stem)
-    bases = [content for path, content in read_with_bases(file).items() if path != file]
 
     def with_content(content):
-        known = bases if content.get("extends") else []
-        written = merge({}, *known, content, {"name": file.stem})
+        written = merge(over_base(file, content), {"name": file.stem})
         return lambda paper: replaced(paper, scale=parse(Scale, written, str(file)))
 
     lines = without_each_line(read_yaml(file))
@@ -174,12 +171,12 @@ def epochs(checkout, scale):
     return {name: paper.recipe(name).schedule.epochs for name in paper.recipes}
 
 
-def test_a_scales_patterns_are_laid_over_those_that_it_extends(small_checkout):
+def test_a_scales_patterns_are_merged_over_those_that_it_extends(small_checkout):
     write(small_checkout, "_micro", 'recipes: {"*": {schedule: {epochs: 3}}}')
     write(small_checkout, "laptop", 'extends: _micro\nrecipes: {"n*": {schedule: {epochs: 4}}}')
     write(small_checkout, "small", 'extends: laptop\nrecipes: {"*": {schedule: {epochs: 2}}}')
     assert epochs(small_checkout, "laptop") == {"narrow": 4, "wide": 3}
-    assert epochs(small_checkout, "small") == {"narrow": 2, "wide": 2}
+    assert epochs(small_checkout, "small") == {"narrow": 4, "wide": 2}
     assert epochs(small_checkout, "full") == {"narrow": 1, "wide": 1}
 
 
