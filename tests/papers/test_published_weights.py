@@ -147,7 +147,7 @@ def copy(catalog, run):
 
 def rehearse(catalog, paper, name):
     """Do every step of a target on miniatures; return the cells of its table."""
-    artifact = catalog.artifact(paper, name)
+    artifact = catalog.paper(paper).artifacts[name]
     for run in catalog.runs_of(artifact):
         copy(catalog, run)
     for measurement in catalog.measurements_of(artifact):
@@ -161,7 +161,7 @@ def rehearse(catalog, paper, name):
 
 
 def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
-    runs = catalog.runs_of(catalog.artifact("variance", "table3"))
+    runs = catalog.runs_of(catalog.paper("variance").artifacts["table3"])
     for run in runs:
         name = run.recipe.model.name
         model = timm.create_model(name, depth=1, num_classes=1000)
@@ -178,7 +178,7 @@ def test_table_3_of_variance_is_evaluated_with_augregs_weights(catalog):
 
 
 def test_later_models_of_variance_are_evaluated_as_timm_publishes_them(catalog):
-    runs = catalog.runs_of(catalog.artifact("variance", "others"))
+    runs = catalog.runs_of(catalog.paper("variance").artifacts["others"])
     for run in runs:
         recipe = run.recipe
         model = timm.create_model(recipe.model.name, **recipe.model.args)

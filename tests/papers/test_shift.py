@@ -294,7 +294,7 @@ def test_the_pilot_trains_three_readings_once_which_differ_in_what_images_are_gi
 
 def test_a_laptop_rehearses_the_pilots_readings_in_an_epoch_each():
     catalog = catalog_of("laptop")
-    runs = catalog.runs_of(catalog.artifact("shift", "pilot"))
+    runs = catalog.runs_of(catalog.paper("shift").artifacts["pilot"])
     assert [run.recipe.schedule.epochs for run in runs] == [1] * 3
     assert len({run.recipe.canonical_json() for run in runs}) == 3
 
@@ -359,7 +359,7 @@ def test_a_fast_model_differs_by_its_selection_alone_and_a_laptop_trains_two(ful
         assert other.model == recipe.model.model_copy(update={"args": args})
         assert other.model_copy(update={"model": recipe.model}) == recipe
     catalog = catalog_of("laptop")
-    cells = catalog.artifact("shift", "table1").cells
+    cells = catalog.paper("shift").artifacts["table1"].cells
     measured = {cell.row: catalog.measurement_of(cell) for cell in cells if cell.records}
     trained = {(row, measurement.run.dataset.name) for row, measurement in measured.items()}
     assert {pair for pair in trained if pair[0] in fast} == {
@@ -476,10 +476,10 @@ def test_cifar_is_trained_as_sec_5_1_says(full):
 def test_table_1_trains_each_recipe_five_times_on_two_gpus_each():
     """Sec. 5.1, A3.1: 8 models, 2 with another padding; ours are 4 fast ones and a ViT."""
     catalog = catalog_of("full")
-    runs = catalog.runs_of(catalog.artifact("shift", "table1"))
+    runs = catalog.runs_of(catalog.paper("shift").artifacts["table1"])
     assert len(runs) == (8 + 2) * 2 * 5
     whole = catalog.extended()
-    extended = whole.runs_of(whole.artifact("shift", "table1"))
+    extended = whole.runs_of(whole.paper("shift").artifacts["table1"])
     assert len(extended) == (8 + 2 + 4 + 1) * 2 * 5
     assert {catalog.resources(run).gpus for run in runs} == {2}
 

@@ -17,8 +17,8 @@ try:
     require_own_package(Path())
     CATALOG = Catalog(Path(), SETTINGS)
     TARGETS = CATALOG.targets
-    CATALOG.require_code()
-    CATALOG.require_weights()
+    CATALOG.require_code(CATALOG.artifacts)
+    CATALOG.require_weights(CATALOG.artifacts)
 except VitrailError as error:
     stop(error)
 

@@ -499,12 +499,6 @@ class Catalog(Links):
         require_known("paper", name, self.papers)
         return self.papers[name]
 
-    def artifact(self, paper: str, name: str) -> Artifact:
-        """Return one artifact; raises VitrailError if the paper has none of this name here."""
-        artifacts = self.paper(paper).artifacts
-        require_known(f"scale '{self.scale.name}' of '{paper}': artifact", name, artifacts)
-        return artifacts[name]
-
     def files(self, artifact: Artifact) -> tuple[Path, ...]:
         """Return the files that an artifact is rendered to."""
         return artifact.files_in(self.results / artifact.paper)
@@ -755,14 +749,13 @@ class Catalog(Links):
         add("all", whole, everything, *self.reports)
         return targets
 
-    def require_code(self, artifacts: Iterable[Artifact] | None = None) -> None:
+    def require_code(self, artifacts: Iterable[Artifact]) -> None:
         """Raise a `VitrailError` if a measure or figure names an unknown function or argument.
 
         A misspelt name is thus reported before anything is trained. Loading a catalogue does not
-        check this, since reading the sources takes time. Without `artifacts`, all of the scale are
-        checked.
+        check this, since reading the sources takes time.
         """
-        for artifact in self.artifacts if artifacts is None else artifacts:
+        for artifact in artifacts:
             for measurement in self.measurements_of(artifact):
                 where = f"{measurement.paper}: measure '{measurement.name}'"
                 require_function(measurement.function, measurement.args, where)
@@ -770,13 +763,9 @@ class Catalog(Links):
                 where = f"{artifact.paper}: artifact '{artifact.name}'"
                 require_function(artifact.draw, (), where)
 
-    def require_devices(self, artifacts: Iterable[Artifact] | None = None) -> None:
-        """Raise a `VitrailError` if the GPUs of a training cannot share its steps equally.
-
-        Without `artifacts`, the trainings of all artifacts of the scale are checked.
-        """
-        chosen = self.artifacts if artifacts is None else artifacts
-        for run in self.runs_of(*chosen):
+    def require_devices(self, artifacts: Iterable[Artifact]) -> None:
+        """Raise a `VitrailError` if the GPUs of a training cannot share its steps equally."""
+        for run in self.runs_of(*artifacts):
             self._require_devices(run)
 
     def _require_devices(self, run: Run) -> None:
@@ -784,13 +773,9 @@ class Catalog(Links):
         where = f"{folder}, scale '{self.scale.name}': recipe '{run.name}'"
         require_devices(run, self.resources(run), where)
 
-    def require_weights(self, artifacts: Iterable[Artifact] | None = None) -> None:
-        """Raise a `VitrailError` if published weights are not in the registry.
-
-        Without `artifacts`, the weights of all artifacts of the scale are checked.
-        """
-        chosen = self.artifacts if artifacts is None else artifacts
-        names = {run.recipe.model.published for run in self.runs_of(*chosen)} - {None}
+    def require_weights(self, artifacts: Iterable[Artifact]) -> None:
+        """Raise a `VitrailError` if published weights are not in the registry."""
+        names = {run.recipe.model.published for run in self.runs_of(*artifacts)} - {None}
         registry = load_weights_registry(self.root / REGISTRY) if names else {}
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)

@@ -251,7 +251,7 @@ def write_results(catalog):
 
     def write(cells, folder=None, artifact="table1"):
         here = catalog()
-        shown = here.artifact("tiny", artifact)
+        shown = here.paper("tiny").artifacts[artifact]
         complete(here.rendering_node(shown), {"inputs": {}, "outputs": {}})
         for path in here.files(shown):
             target = (folder or here.results) / path.relative_to(here.results)
@@ -275,7 +275,7 @@ def publish(make):
 
     def run(top1=NUMBERS, **given):
         catalog = make(top1, **given)
-        artifact = catalog.artifact("tiny", "table1")
+        artifact = catalog.paper("tiny").artifacts["table1"]
         files = {
             str(file.relative_to(catalog.results)): file.read_bytes()
             for file in catalog.files(artifact)

@@ -48,7 +48,7 @@ def test_trainings_are_done_resumable_or_missing_by_their_files(vitrail, catalog
 
 def test_a_run_that_rows_share_is_counted_once_in_the_total(catalog):
     here = catalog("full")
-    table = here.artifact("tiny", "table1")
+    table = here.paper("tiny").artifacts["table1"]
     costs = Costs(here, load_devices(here.root)["a100"])
     rows = [training_work(runs_of_row(table, row, here), costs).whole.high for row in table.rows]
     total = training_work(here.runs_of(table), costs).whole.high
@@ -62,7 +62,7 @@ def test_a_shared_run_counts_once_and_a_source_counts_too(vitrail, catalog, fine
     assert line(out, "train") == ["train", "0", "0", "2"]
     assert line(out, "evaluate") == ["evaluate", "0", "0", "2"]
     assert line(out, "benchmark") == ["benchmark", "0", "0", "2"]
-    table = catalog().artifact("tiny", "table2")
+    table = catalog().paper("tiny").artifacts["table2"]
     assert [run.name for run in runs_of_row(table, "Tuned", catalog())] == ["plain", "tuned"]
     assert [run.name for run in runs_of_row(table, "Again", catalog())] == ["plain"]
     assert line(out, "Tuned")[1] == line(out, "total,")[4] == "2"

@@ -130,7 +130,7 @@ def test_what_was_not_built_here_stays_published_until_it_is_pruned(
     of_both = records_of(published)
     other = published / "tiny" / "table2.csv"
     assert other.is_file()
-    for file in both.files(both.artifact("tiny", "table2")):
+    for file in both.files(both.paper("tiny").artifacts["table2"]):
         file.unlink()
     assert publish().code == 0
     assert other.is_file()
@@ -147,7 +147,7 @@ def test_the_report_tells_what_is_published_in_the_words_of_its_own_node(
     both, publish, published, checkout, commit
 ):
     publish()
-    for file in both.files(both.artifact("tiny", "table2")):
+    for file in both.files(both.paper("tiny").artifacts["table2"]):
         file.unlink()
     artifacts = checkout / "configs" / "papers" / "tiny" / "artifacts.yaml"
     artifacts.write_text(artifacts.read_text().replace("Published weights.", "Other weights."))
@@ -162,7 +162,7 @@ def test_a_result_that_was_published_and_lost_its_record_is_refused(
     both, publish, published, commit
 ):
     publish()
-    for file in both.files(both.artifact("tiny", "table2")):
+    for file in both.files(both.paper("tiny").artifacts["table2"]):
         file.unlink()
     records = records_of(published)
     kept = [own for own in records if own["node"].get("artifact", {}).get("name") != "table2"]
@@ -208,7 +208,7 @@ def test_the_logs_of_runs_that_are_not_built_here_stay(logged, publish, publishe
     file = published / "tiny" / "training_logs.csv"
     file.write_text(file.read_text() + "retired-0a1b2c3d,0,1,18,2,0.1\n")
     commit()
-    for rendered in logged.files(logged.artifact("tiny", "table2")):
+    for rendered in logged.files(logged.paper("tiny").artifacts["table2"]):
         rendered.unlink()
     elsewhere = logged.paper("tiny").run("published").home
     shutil.rmtree(elsewhere)
@@ -280,7 +280,7 @@ def test_weights_that_no_record_names_are_refused(made, publish):
 def test_numbers_of_other_code_are_refused(made, publish, rewrite, draw):
     path = made.paper("tiny").measurement("accuracy", "plain").path
     rewrite(path, lambda content: content.update(code="0123456789abcdef"))
-    draw(made, made.artifact("tiny", "table1"))
+    draw(made, made.paper("tiny").artifacts["table1"])
     assert f"{path} was made by other code than is here" in refusal(publish())
 
 
@@ -346,7 +346,7 @@ def test_every_seeds_weights_must_be_of_such_a_commit_too(made, publish, rewrite
 
 def test_a_table_whose_record_is_gone_is_refused(both, publish):
     """Its other files may be those of any numbers."""
-    record = both.rendering(both.artifact("tiny", "table2"))
+    record = both.rendering(both.paper("tiny").artifacts["table2"])
     record.unlink()
     done = publish()
     assert "tiny_table2: not built" in done.out
@@ -355,7 +355,7 @@ def test_a_table_whose_record_is_gone_is_refused(both, publish):
 
 
 def test_a_table_whose_record_is_damaged_is_refused_with_the_command_that_draws_it(both, publish):
-    record = both.rendering(both.artifact("tiny", "table2"))
+    record = both.rendering(both.paper("tiny").artifacts["table2"])
     record.write_text("")
     again = both.snakemake("tiny_table2", "--forcerun", str(record))
     assert again in " ".join(refusal(publish()).split())
@@ -412,7 +412,7 @@ def test_a_published_table_that_was_changed_with_its_records_is_neither_kept_nor
     with monkeypatch.context() as unchecked:
         unchecked.setattr(command, "changed_since_commit", lambda folder: iter(()))
         assert publish().code == 0
-    for file in both.files(both.artifact("tiny", "table2")):
+    for file in both.files(both.paper("tiny").artifacts["table2"]):
         file.unlink()
     said = refusal(publish(*options))
     assert "is not as it was committed" in said

@@ -137,7 +137,7 @@ def test_only_what_is_asked_for_must_be_here(publish, make, verify):
 
 def test_a_target_that_has_nothing_to_compare_is_refused(publish, verify, draw):
     catalog = publish()
-    draw(catalog, catalog.artifact("tiny", "table2"))  # of no measurement
+    draw(catalog, catalog.paper("tiny").artifacts["table2"])  # of no measurement
     done = verify("laptop", "tiny_table2")
     assert (done.code, "tiny_table2: no number" in done.err) == (2, True)
     assert verify("laptop", "tiny_table1", "--published").code == 2
@@ -261,7 +261,7 @@ def test_results_elsewhere_are_held_against_the_same_publication(publish, vitrai
 def test_copies_of_a_number_count_once(publish, verify):
     """Table 1 shows the plain run's accuracy in two rows, and the fact in three."""
     catalog = publish()
-    assert len(catalog.artifact("tiny", "table1").measurements) == 3
+    assert len(catalog.paper("tiny").artifacts["table1"].measurements) == 3
     assert "3 of 3 numbers" in verify().out
 
 
@@ -272,7 +272,7 @@ def test_what_was_published_and_is_no_artifact_any_more_fails(publish, make, ver
     path.with_name("reference").joinpath("table1.csv").unlink()
     path.with_name("claims.yaml").write_text("[]\n")
     catalog = make(NUMBERS)
-    assert catalog.rendering(catalog.artifact("tiny", "table7")).is_file()
+    assert catalog.rendering(catalog.paper("tiny").artifacts["table7"]).is_file()
     done = verify()
     assert done.code == 1
     assert "tiny_table1 is published and is no artifact of this scale" in done.out

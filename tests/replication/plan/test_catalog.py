@@ -103,7 +103,7 @@ def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_ch
 def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout):
     """Also a table's own record, by which one may ask for it."""
     catalog = load_catalog(small_checkout, scale="laptop")
-    artifact = catalog.artifact("template", "table1")
+    artifact = catalog.paper("template").artifacts["table1"]
     asked = [catalog.rendering(artifact), catalog.report]
     while asked:
         path = asked.pop()
@@ -116,7 +116,7 @@ def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout
 
 def test_two_artifacts_that_need_one_run_share_it(small_checkout):
     catalog = load_catalog(small_checkout)
-    table = catalog.artifact("template", "table1")
+    table = catalog.paper("template").artifacts["table1"]
     assert len(table.measurements) == len(catalog.measurements_of(table)) == 4
     assert len(catalog.runs_of(table)) == 2
 
@@ -201,7 +201,7 @@ def test_a_recipe_of_images_that_a_scale_lacks_is_not_run_there(small_checkout, 
     edit("recipes.yaml", widths(wide={"data": {"dataset": "flowers102"}}))
     edit(LAPTOP, LACKS_PHOTOGRAPHS)
     catalog = load_catalog(small_checkout)
-    table = catalog.artifact("template", "table1")
+    table = catalog.paper("template").artifacts["table1"]
     assert {cell.row for cell in table.cells if not cell.records} == {"Wide"}
     assert {run.name for run in catalog.runs_of(table)} == {"narrow"}
 
@@ -280,7 +280,7 @@ def test_what_an_artifact_trains_are_its_runs_behind_their_sources(small_checkou
     edit("artifacts.yaml", table1({"cell": {"recipe": "further"}}))
     (small_checkout / "configs/papers/template/reference/table1.csv").unlink()
     catalog = load_catalog(small_checkout)
-    runs = catalog.runs_of(catalog.artifact("template", "table1"))
+    runs = catalog.runs_of(catalog.paper("template").artifacts["table1"])
     assert [run.name for run in runs] == ["wide", "tuned", "further"]
     assert list(catalog.runs.values()) == list(runs)
 
@@ -339,7 +339,7 @@ def test_of_two_recipes_that_share_a_run_only_the_printed_one_is_comparable(smal
     rows = [{"label": "Narrow", "width": "tall"}, {"label": "Wide", "width": "wide"}]
     edit("artifacts.yaml", table1({"rows": rows}))
     catalog = load_catalog(small_checkout)
-    table = catalog.artifact("template", "table1")
+    table = catalog.paper("template").artifacts["table1"]
     assert len(catalog.runs_of(table)) == 1
     assert {cell.row for cell in table.cells if cell.comparable} == {"Wide"}
 
@@ -355,12 +355,14 @@ def test_devices_that_cannot_share_a_training_are_told_before_it_begins(small_ch
     one, two = ({"resources": {"train": {"gpus": gpus}}} for gpus in (1, 2))
     edit("recipes.yaml", widths(wide={"batch": {"size": 64, "micro": 64}}))
     edit(FULL, runs(**{"*": one, "wide": two}))
+    catalog = load_catalog(small_checkout, scale="full")
     with pytest.raises(VitrailError) as refused:
-        load_catalog(small_checkout, scale="full").require_devices()
+        catalog.require_devices(catalog.artifacts)
     for word in ("'wide'", "'full'", "gpus: 2"):
         assert word in str(refused.value)
     edit("recipes.yaml", widths(wide={"batch": {"size": 64, "micro": 32}}))
-    load_catalog(small_checkout, scale="full").require_devices()
+    catalog = load_catalog(small_checkout, scale="full")
+    catalog.require_devices(catalog.artifacts)
 
 
 def test_a_fine_tuning_of_a_stand_in_is_a_stand_in(small_checkout, edit):
@@ -584,7 +586,7 @@ def test_a_name_is_a_table_in_every_paper_or_in_none(small_checkout, edit):
 def test_a_cell_that_shows_another_measurement_is_rendered_again(small_checkout, edit):
     def identity():
         catalog = load_catalog(small_checkout)
-        return catalog.rendering_node(catalog.artifact("template", "table1")).identity
+        return catalog.rendering_node(catalog.paper("template").artifacts["table1"]).identity
 
     before = identity()
     rows = [{"label": "Narrow", "width": "wide"}, {"label": "Wide", "width": "narrow"}]
@@ -660,7 +662,7 @@ def test_the_inputs_of_a_node_are_the_records_that_it_reads(small_checkout, edit
     assert set(training.inputs) == {paper.runs("wide")[1].record, digits}
     measurement = catalog.measurement_node(paper.measurements("accuracy", "tuned")[1])
     assert set(measurement.inputs) == {tuned.record, digits}
-    table = catalog.artifact("template", "table1")
+    table = catalog.paper("template").artifacts["table1"]
     rendering = catalog.rendering_node(table)
     assert set(rendering.inputs) == {own.path for own in catalog.measurements_of(table)}
     assert len(rendering.inputs) == 6  # accuracies under two seeds, and counted parameters
@@ -696,7 +698,6 @@ def test_a_printed_value_without_a_cell_is_refused(small_checkout):
     [
         (lambda c: c.target("template_tabel1"), "did you mean 'template_table1'"),
         (lambda c: c.paper("templat"), "did you mean 'template'"),
-        (lambda c: c.artifact("template", "table9"), "did you mean 'table1'"),
         (lambda c: c.paper("template").run("wid"), "did you mean 'wide'"),
         (lambda c: c.paper("template").measurement("accurasy", None), "did you mean 'accuracy'"),
     ],

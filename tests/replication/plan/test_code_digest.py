@@ -281,7 +281,7 @@ def test_code_that_does_not_exist_is_told_from_the_source(function, arguments, s
 @pytest.mark.parametrize("scale", ["laptop", "full"])
 def test_all_code_that_the_papers_name_exists(root, scale):
     catalog = catalog_of(scale)
-    catalog.require_code()
-    catalog.require_devices()
-    catalog.require_weights()
+    catalog.require_code(catalog.artifacts)
+    catalog.require_devices(catalog.artifacts)
+    catalog.require_weights(catalog.artifacts)
     assert len(catalog.measurements) > 200

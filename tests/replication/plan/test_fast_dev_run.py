@@ -82,5 +82,5 @@ def test_what_is_rehearsed_lies_apart_and_judges_nothing(rehearsed):
 
 
 def test_a_command_repeats_the_rehearsal(rehearsed):
-    table = rehearsed.artifact("variance", "table5")
+    table = rehearsed.paper("variance").artifacts["table5"]
     assert table.command == "snakemake variance_table5 --config scale=full fast_dev_run=True"

@@ -267,7 +267,8 @@ def test_a_table_says_what_the_scale_changes_where_the_scale_asks_for_it(small_c
 
     def note(text):
         write(small_checkout, "laptop", text)
-        return load_catalog(small_checkout, scale="laptop").artifact("template", "table1").note
+        paper = load_catalog(small_checkout, scale="laptop").paper("template")
+        return paper.artifacts["table1"].note
 
     change = "recipes: {wide: {schedule: {epochs: 3}, ema_decay: 0.9}}"
     assert "Changed" not in note(change)

@@ -235,7 +235,7 @@ def test_probes_are_priced_with_the_images_that_they_learn_from(root):
 def test_every_evaluation_of_a_table_fits_in_the_time_that_its_job_asks_for(root):
     here = catalog_of("full")
     costs = Costs(here, load_devices(root)["a100"])
-    artifacts = [here.artifact("octic", f"table{number}") for number in (3, 7, 9)]
+    artifacts = [here.paper("octic").artifacts[f"table{number}"] for number in (3, 7, 9)]
     measured = [measurement for measurement in here.measurements_of(*artifacts) if measurement.run]
     assert len(measured) > 36 + 24
     for measurement in measured:

@@ -64,7 +64,7 @@ def measure(catalog, measurement, number=90.0):
 
 def draw(catalog):
     """Render the table, and leave the record of it."""
-    node = catalog.rendering_node(catalog.artifact("template", "table1"))
+    node = catalog.rendering_node(catalog.paper("template").artifacts["table1"])
     measured = read_measured(node.artifact)
     files = render(node.artifact, node.output.parent, measured)
     inputs = {str(path): values["sha256"] for path, values in measured.items()}

@@ -64,7 +64,7 @@ def results(catalog):
 
 def draw(catalog, name):
     """Render an artifact of the template paper from the records that there are."""
-    artifact = catalog.artifact("template", name)
+    artifact = catalog.paper("template").artifacts[name]
     return render(artifact, catalog.rendering(artifact).parent, read_measured(artifact))
 
 
@@ -88,13 +88,13 @@ def run(*arguments, cwd):
 def planned(catalog):
     """The file of the node that renders the table, its measurements taken."""
     measure(catalog, NUMBERS)
-    return catalog.rendering_node(catalog.artifact("template", "table1")).write()
+    return catalog.rendering_node(catalog.paper("template").artifacts["table1"]).write()
 
 
 def test_a_table_is_rendered_to_csv_and_markdown(catalog, planned, small_checkout):
     done = run("run", planned, cwd=small_checkout)
     assert done.returncode == 0, done.stderr
-    csv_file, markdown = catalog.files(catalog.artifact("template", "table1"))
+    csv_file, markdown = catalog.files(catalog.paper("template").artifacts["table1"])
     rows = list(csv.DictReader(csv_file.open()))
     assert [(row["row"], row["column"], row["measured"]) for row in rows] == [
         ("Narrow", "Accuracy", "60.0"),
@@ -124,7 +124,7 @@ def test_a_table_is_rendered_from_its_node_whatever_the_papers_say_now(
     recipes.write_text(recipes.read_text().replace("width: 64", "width: 32"))
     recipes.with_name("artifacts.yaml").write_text("changed")
     assert run("run", planned, cwd=small_checkout).returncode == 0
-    csv_file, *_ = catalog.files(catalog.artifact("template", "table1"))
+    csv_file, *_ = catalog.files(catalog.paper("template").artifacts["table1"])
     assert [row["measured"] for row in csv.DictReader(csv_file.open())][2:] == ["91.0", "13002.0"]
 
 
@@ -137,7 +137,8 @@ def test_rendering_a_table_loads_neither_torch_nor_matplotlib(catalog, planned, 
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=small_checkout, check=False)
     assert done.returncode == 0
-    assert all(path.is_file() for path in catalog.files(catalog.artifact("template", "table1")))
+    table = catalog.paper("template").artifacts["table1"]
+    assert all(path.is_file() for path in catalog.files(table))
 
 
 @pytest.fixture
@@ -200,7 +201,7 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
     assert "| **held** (empirical) | A wider network reads digits better. (Abstract) | " in page
     assert f"- compute: 2 min on {DEVICE}\n" in page
     assert "- commit: 01234567\n" in page
-    for link in catalog.files(catalog.artifact("template", "table1")):
+    for link in catalog.files(catalog.paper("template").artifacts["table1"]):
         assert link.is_file()
 
 
