@@ -17,6 +17,7 @@ from replication.cli.steps import train
 from replication.config.datasets import load_registry, miniature_name
 from replication.config.python_source import config_files
 from replication.config.recipes.segmentation import SegmentationRecipe
+from replication.config.schema import merge, read_mapping
 from replication.config.settings import load_settings
 from replication.config.weights import (
     REGISTRY,
@@ -110,8 +111,9 @@ def catalog(tmp_path):
         ("papers/variance", variance),
         ("papers/octic", octic),
     ):
-        scale = configs / folder / "scales" / "published.yaml"  # JSON is YAML
-        scale.write_text(json.dumps({"extends": "full", **change}))
+        scales = configs / folder / "scales"
+        full = read_mapping(scales / "full.yaml")
+        (scales / "published.yaml").write_text(json.dumps(merge(full, change)))  # JSON is YAML
     return Catalog(tmp_path, load_settings(tmp_path, {"scale": "published", **folders}))
 
 

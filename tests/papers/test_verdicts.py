@@ -47,13 +47,10 @@ class Paper:
         self.published = judged[judged["paper"] == name].set_index("id")
         written = yaml.safe_load((ROOT / f"configs/papers/{name}/claims.yaml").read_text())
         self.claims = [claim for entry in written for claim in expanded(entry)]
-        self.untested, own = [], scale
-        while own:  # a scale's file is laid over the one that it extends
-            file = ROOT / f"configs/papers/{name}/scales/{own}.yaml"
-            changed = yaml.safe_load(file.read_text())
-            for patterns in changed.get("untested", {}):
-                self.untested += patterns.split(", ")
-            own = changed.get("extends")
+        changed = yaml.safe_load((ROOT / f"configs/papers/{name}/scales/{scale}.yaml").read_text())
+        self.untested = [
+            pattern for patterns in changed.get("untested", {}) for pattern in patterns.split(", ")
+        ]
 
 
 def expanded(entry):

@@ -348,7 +348,6 @@ class PaperScale(Strict):
     merged over earlier ones.
     """
 
-    extends: str | None = Field(None, description="the neighbouring file that this is laid over")
     datasets: StandIns = Field(
         {}, description="dataset -> the one that stands in for it in this paper; null: as in Scale"
     )

@@ -8,7 +8,7 @@ are merged, so that every resolved value can be traced to its line.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Annotated, Any, Self, TypeVar
@@ -211,50 +211,23 @@ def read_mapping(path: Path) -> Placed:
     return values
 
 
-def read_extended(path: Path) -> Placed:
-    """Read a file merged over the file beside it that it ``extends``, which is merged over its own.
+def laid_over_bases(name: str, entries: Mapping[str, Mapping[str, Any]], where: str) -> Placed:
+    """Return an entry merged over the entry that it ``extends``, which is merged over its own.
 
-    Raises VitrailError if one is missing or is no mapping, if they form a circle, and as `merge`.
-    """
-    read: dict[str, Placed] = {}
-
-    def base_of(name: str) -> Any:
-        read[name] = read_mapping(path.with_stem(name))
-        return read[name].get("extends")
-
-    known = [file.stem for file in path.parent.glob("*.yaml")]
-    names = with_bases(path.stem, base_of, known, str(path))
-    return merge({}, *(read[name] for name in names))
-
-
-def with_bases(
-    name: str, base_of: Callable[[str], Any], known: Collection[str], where: str
-) -> list[str]:
-    """Return a name after those that it extends, the most basic first.
-
-    `base_of` returns the name that a name extends, None for none; `known` are all names. Raises
-    VitrailError if one of them is not known, or if they form a circle.
+    Raises VitrailError if one of them is not among the entries or if they form a circle, and as
+    `merge`.
     """
     names = [name]
-    while (base := base_of(names[0])) is not None:
-        if base not in [*known]:  # a list is in no mapping
+    while (base := entries[names[0]].get("extends")) is not None:
+        if base not in [*entries]:  # a list is in no mapping
             raise VitrailError(
                 f"{where}: '{names[0]}' extends '{base}', which is unknown"
-                f"{did_you_mean(str(base), known)}"
+                f"{did_you_mean(str(base), entries)}"
             )
         if base in names:
             circle = " <- ".join([base, *names])
             raise VitrailError(f"{where}: '{base}' extends itself ({circle}); correct one extends")
         names.insert(0, base)
-    return names
-
-
-def laid_over_bases(name: str, entries: Mapping[str, Mapping[str, Any]], where: str) -> Placed:
-    """Return an entry merged over the entry that it ``extends``, which is merged over its own.
-
-    Raises VitrailError as `with_bases`, and as `merge`.
-    """
-    names = with_bases(name, lambda own: entries[own].get("extends"), entries, where)
     merged = merge({}, *(entries[own] for own in names))
     merged.pop("extends", None)
     return merged

@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
-from replication.config.schema import StandIns, Strict, merge, parse, read_extended, read_mapping
+from replication.config.schema import StandIns, Strict, merge, parse, read_mapping
 from vitrail.errors import VitrailError, require_known
 
 Step = Literal["train", "evaluate", "benchmark"]
@@ -138,7 +138,6 @@ class RunSettings(TrainingOptions):
 class Scale(RunSettings):
     """``configs/scales/<name>.yaml``: the values of a scale that apply to every paper."""
 
-    extends: str | None = Field(None, description="the scale whose values these are laid over")
     name: SkipJsonSchema[str]
     description: str
     device: Literal["cpu", "cuda"]
@@ -175,12 +174,12 @@ def snakemake_command(target: str, *options: str, config: Iterable[str]) -> str:
 
 
 def known_scales(root: Path) -> list[str]:
-    """Return the names of all scales, without the files ``_x.yaml``, which are only extended."""
-    return sorted(file.stem for file in (root / "configs" / "scales").glob("[!_]*.yaml"))
+    """Return the names of all scales."""
+    return sorted(file.stem for file in (root / "configs" / "scales").glob("*.yaml"))
 
 
 def load_scale(root: Path, name: str) -> Scale:
-    """Read a scale with those that it extends; raises VitrailError if one is missing or wrong."""
+    """Read a scale; raises VitrailError if it is missing or wrong."""
     require_known("scale", name, known_scales(root))
     path = root / "configs" / "scales" / f"{name}.yaml"
-    return parse(Scale, merge(read_extended(path), {"name": name}), str(path))
+    return parse(Scale, merge(read_mapping(path), {"name": name}), str(path))

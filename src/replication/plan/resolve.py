@@ -24,9 +24,7 @@ from replication.config.schema import (
     match,
     matching,
     merge,
-    parse,
     place_of,
-    read_extended,
     refuse_unmatched,
 )
 from replication.config.settings import RunSettings, Scale, known_scales, load_scale
@@ -396,8 +394,8 @@ def _makes(overlay: PaperScale, artifact: str) -> bool:
 
 def _read_overlay(path: Path, scales: Iterable[str]) -> PaperScale:
     """Read what a scale changes of a paper; a scale without a file makes no artifact of it."""
-    for file in path.parent.glob("[!_]*.yaml"):  # files with an underscore are only to be extended
+    for file in path.parent.glob("*.yaml"):
         refuse_unmatched(f"{file}: scale", file.stem, scales)
     if not path.is_file():
         return PaperScale(artifacts=())
-    return parse(PaperScale, read_extended(path), str(path))
+    return load(PaperScale, path)

@@ -3,7 +3,7 @@
 import pytest
 
 from replication.config.schema import read_yaml
-from replication.config.settings import Settings, known_scales, load_scale, load_settings
+from replication.config.settings import Settings, load_scale, load_settings
 from replication.plan.catalog import load_catalog
 from vitrail.errors import VitrailError
 
@@ -57,24 +57,11 @@ def test_what_cannot_be_a_folder_is_refused_by_the_settings_name(root, setting, 
     assert "\n" not in str(error.value)
 
 
-def test_a_scale_may_extend_another(small_checkout):
-    scales = small_checkout / "configs" / "scales"
-    (scales / "_part.yaml").write_text("extends: full\nresources: {train: {gpus: 4}}\n")
-    (scales / "mine.yaml").write_text("extends: _part\nworkers: 3\n")
-    assert {"mine", "_part"} & {*known_scales(small_checkout)} == {"mine"}
-    mine, full = (load_scale(small_checkout, name) for name in ("mine", "full"))
-    assert (mine.name, mine.workers, mine.device) == ("mine", 3, full.device)
-    train = full.resources_of("train")
-    assert mine.resources_of("train") == train.model_copy(update={"gpus": 4})
-    assert mine.resources_of("evaluate") == full.resources_of("evaluate")
-
-
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("extends: lapotp", "'mine' extends 'lapotp', which is unknown; did you mean 'laptop'?"),
-        ("extends: mine", r"'mine' extends itself \(mine <- mine\); correct one extends"),
-        ("extends: laptop\nseeds: few", r"mine\.yaml:2: 'seeds' is 'few'"),
+        ("extends: laptop", r"mine\.yaml:1: unknown key 'extends'"),
+        ("seeds: few", r"mine\.yaml:1: 'seeds' is 'few'"),
         ("- laptop", r"mine\.yaml must be a mapping"),
     ],
 )

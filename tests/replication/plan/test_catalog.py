@@ -514,8 +514,6 @@ def test_a_target_is_in_its_page_or_in_the_folder_of_all_its_files(small_checkou
         (LAPTOP, {"recipe": {}}, "laptop.yaml:1: unknown key 'recipe'; did you mean 'recipes'"),
         (LAPTOP, runs(**{"w*": {}, "wade": {}}), "did you mean 'wide'"),
         (LAPTOP, runs(wide={"seed": 3}), "did you mean 'seeds'"),
-        (LAPTOP, {"extends": "lapotp"}, "'laptop' extends 'lapotp', which is unknown; did you"),
-        (LAPTOP, {"extends": "laptop"}, "'laptop' extends itself (laptop <- laptop)"),
         ("recipes.yaml", widths(wide={"extends": "narow"}), "'wide' extends 'narow', which is unk"),
         ("recipes.yaml", widths(wide={"extends": "tall"}, tall={"extends": "wide"}),
          "'wide' extends itself (wide <- tall <- wide); correct one extends"),

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from replication.config.paper import PaperScale, RecipesFile
-from replication.config.schema import merge, parse, place_of, read_extended, read_yaml
+from replication.config.schema import merge, parse, place_of, read_yaml
 from replication.config.settings import Scale, known_scales
 from replication.plan.catalog import load_catalog
 from tests.conftest import ROOT, catalog_of
@@ -108,11 +108,6 @@ def differs(other, paper):
     )
 
 
-def over_base(file, content):
-    base = content.get("extends")
-    return merge(read_extended(file.with_stem(base)) if base else {}, content)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("file", OF_A_PAPER, ids=named)
 def test_no_line_of_a_papers_scale_is_dead(file):
@@ -124,8 +119,8 @@ def test_no_line_of_a_papers_scale_is_dead(file):
     assert papers
 
     def with_content(content):
-        written = over_base(file, content)
-        return lambda paper: replaced(paper, overlay=parse(PaperScale, written, str(file)))
+        overlay = parse(PaperScale, content, str(file))
+        return lambda paper: replaced(paper, overlay=overlay)
 
     lines = without_each_line(read_yaml(file))
     dead = [line for line, content in lines if is_dead(with_content(content), papers)]
@@ -150,7 +145,7 @@ def test_no_line_of_a_scale_is_dead(file):
     papers = papers_of(file.stem)
 
     def with_content(content):
-        written = merge(over_base(file, content), {"name": file.stem})
+        written = merge(content, {"name": file.stem})
         return lambda paper: replaced(paper, scale=parse(Scale, written, str(file)))
 
     lines = without_each_line(read_yaml(file))
@@ -171,12 +166,10 @@ def epochs(checkout, scale):
     return {name: paper.recipe(name).schedule.epochs for name in paper.recipes}
 
 
-def test_a_scales_patterns_are_merged_over_those_that_it_extends(small_checkout):
-    write(small_checkout, "_micro", 'recipes: {"*": {schedule: {epochs: 3}}}')
-    write(small_checkout, "laptop", 'extends: _micro\nrecipes: {"n*": {schedule: {epochs: 4}}}')
-    write(small_checkout, "small", 'extends: laptop\nrecipes: {"*": {schedule: {epochs: 2}}}')
+def test_a_scales_patterns_are_merged_in_the_order_of_the_file(small_checkout):
+    changes = '"*": {schedule: {epochs: 3}}, "n*": {schedule: {epochs: 4}}'
+    write(small_checkout, "laptop", f"recipes: {{{changes}}}")
     assert epochs(small_checkout, "laptop") == {"narrow": 4, "wide": 3}
-    assert epochs(small_checkout, "small") == {"narrow": 4, "wide": 2}
     assert epochs(small_checkout, "full") == {"narrow": 1, "wide": 1}
 
 
