@@ -49,15 +49,16 @@ def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     """Draw accuracy against multiply-adds and throughput, as printed and as measured (Figure 1).
 
     Rows are "<family>, <size>", such as "D8, ViT-L/16"; columns are "Top-1 Acc.", "GMACs" and
-    "Throughput (im/s)". At a smaller scale one model represents both sizes: it is one point, and is
-    not drawn against throughput, which the table has for the two original sizes.
+    "Throughput (im/s)". At a smaller scale one small model represents both sizes, or only one of
+    them: it is one point, and is not drawn against throughput, which the table has for the two
+    original sizes.
     """
     accuracy, products, speed = "Top-1 Acc.", "GMACs", "Throughput (im/s)"
     judged = cells[cells["column"] == accuracy].set_index("row")
     run = judged.dropna(subset=["measured"])
     models = run.drop_duplicates("measurement")
     panels = [("paper_value", products), ("paper_value", speed), ("measured", products)]
-    if len(models) == len(run):
+    if len(models) == len(judged):
         panels.append(("measured", speed))
     sizes = list(dict.fromkeys(row.split(", ")[1] for row in judged.index))
     fig, axes = style.figure("text", aspect=0.36, columns=len(panels))

@@ -113,6 +113,13 @@ def test_figure_1_draws_a_model_that_stands_for_both_sizes_once_and_without_thro
     assert lines["D8"] == [(18.3, 80.0)]
 
 
+def test_figure_1_draws_models_of_one_size_alone_without_the_throughput_of_both():
+    cells = cells_of_figure_1(lambda row: row)
+    larger = cells["row"].str.endswith("ViT-H/14") & (cells["column"] != "Throughput (im/s)")
+    fig = fig1(cells.assign(measured=cells["measured"].mask(larger)), [])
+    assert [ax.get_title() for ax in fig.axes] == ["as printed", "as printed", "here"]
+
+
 def test_figure_2_leaves_zeros_white():
     values = intertwiner(CONTEXT, channels=16)
     regular, isotypic = (
