@@ -48,10 +48,28 @@ def complaint(info, root) -> str:
 
 def leftovers(root):
     names = {file.name for file in (root / "cifar10").iterdir()}
-    return names - {".fetching"}
+    return names - {".fetching", ".fetched-cifar10.json"}
 
 
 WHOLE = {"cifar-10-python.tar.gz", "cifar-10-batches-py"}
+
+
+@pytest.mark.parametrize("kept", [True, False])
+def test_files_of_other_digests_are_fetched_again(cifar10, tmp_path, server, kept):
+    """Also where the archive of the older files was deleted."""
+    fetch(cifar10("good"), tmp_path)
+    folder = tmp_path / "cifar10" / "cifar-10-batches-py"
+    if not kept:
+        (tmp_path / "cifar10" / "cifar-10-python.tar.gz").unlink()
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
+        tar.add(folder, "cifar-10-batches-py")
+        added = tarfile.TarInfo("cifar-10-batches-py/added")
+        added.size = 3
+        tar.addfile(added, io.BytesIO(b"new"))
+    server.content = archive.getvalue()
+    fetch(cifar10("good", content=server.content), tmp_path)
+    assert (folder / "added").read_bytes() == b"new"
 
 
 def test_a_dataset_is_downloaded_unpacked_and_verified(cifar10, tmp_path, server):
@@ -192,6 +210,8 @@ def zip_of(name) -> bytes:
         ("cut.tar.gz", tar_of(inside=b"x" * 10_000)[:-20]),
         ("not.tgz", b"this is no archive"),
         ("cut.zip", zip_of("inside")[:-5]),
+        ("up.zip", zip_of("../../escaped")),
+        ("absolute.zip", zip_of("/escaped")),
         ("up.tar", tar_of(**{"..__..__escaped": b"x"})),
     ],
     ids=lambda value: value if isinstance(value, str) else "",

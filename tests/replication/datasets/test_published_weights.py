@@ -146,8 +146,7 @@ def test_weights_that_are_not_pinned_are_noted_at_the_first_fetch(publish, outpu
     assert json.loads(output.with_suffix(".json").read_text())["pinned"] is False
 
 
-def test_a_url_without_an_answer_is_one_sentence(publish, output, monkeypatch):
-    monkeypatch.setattr("replication.datasets.download.WAITS", ())
+def test_a_url_without_an_answer_is_one_sentence(publish, output):
     missing = publish().model_copy(update={"url": ["file:///nowhere.pth"]})
     said = r"cannot download swin \(file:///nowhere\.pth: .*\): .* place the file at .*swin\.pth$"
     with pytest.raises(VitrailError, match=said):

@@ -234,7 +234,7 @@ def test_lovedas_archives_are_arranged_as_mmsegmentation_reads_them(registry, tm
     for file in arranged.rglob("*.png"):
         assert (folder / file.relative_to(arranged)).read_bytes() == file.read_bytes()
     assert {item.name for item in folder.iterdir()} == {
-        *("Train.zip", "Val.zip", "img_dir", "ann_dir", ".fetching")
+        *("Train.zip", "Val.zip", "img_dir", "ann_dir", ".fetching", ".fetched-loveda.json")
     }
 
 
