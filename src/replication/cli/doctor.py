@@ -217,9 +217,7 @@ def _missing(
         yield f"a CUDA device, or {slurm}; choose another scale with --scale"
     for dataset in record["data"]:
         if dataset["fault"]:
-            users = dataset["needed_by"]
-            told = ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
-            yield f"dataset {dataset['name']}; it blocks {told}"
+            yield f"dataset {dataset['name']}; it blocks {_users(dataset)}"
     yield from _missing_permissions(record, catalog)
 
 
@@ -265,6 +263,12 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield str(error)
 
 
+def _users(need: dict[str, Any]) -> str:
+    """Return the targets that need something, or their number if there are more than `NAMED`."""
+    users = need["needed_by"]
+    return ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
+
+
 def _print_software(found: dict[str, Any]) -> None:
     heading("Software")
     say(f"Python {found['python']} on {found['platform']}")
@@ -300,8 +304,7 @@ def _print_data(record: dict[str, Any], catalog: Catalog) -> None:
         for need in needs:
             download = need.get("download_bytes")
             state = f"Snakemake downloads {size(download)}" if download else need["state"]
-            users = count(len(need["needed_by"]), "target")
-            rows.append([need["name"], need["licence"], state, users])
+            rows.append([need["name"], need["licence"], state, _users(need)])
         if rows:
             table(header, rows, title=f"{title} in {catalog.data_root}/")
     for dataset in record["data"]:

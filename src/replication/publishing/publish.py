@@ -299,15 +299,17 @@ def replace_folder(
     The report is computed from `records`. With `prune`, files that are not given are deleted.
     Returns the names of deleted files, and the documents whose quoted numbers have changed.
 
-    All is first written into a temporary folder. An interruption of the copying that follows leaves
-    a folder that differs from the last commit, from which git restores it.
+    All is first written into a temporary folder, and then over the folder file by file. After an
+    interruption the folder differs from the last commit, from which git restores it.
 
     Raises:
         VitrailError: a document quotes a number that does not exist: then nothing is changed; the
             folder cannot be written; or a document cannot be written: then the folder is new.
     """
-    held = {str(file.relative_to(folder)) for file in folder.rglob("*") if file.is_file()}
-    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+    held = _files_of(folder)
+    problem = f"cannot write {folder} or the temporary folder"
+    remedy = "make room or correct the permissions, restore the folder by git, then publish again"
+    with os_errors(problem, remedy), tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
         new = Path(temporary) / folder.name
         if folder.exists() and not prune:
             shutil.copytree(folder, new)
@@ -318,17 +320,22 @@ def replace_folder(
         scale = catalog.scale.name
         names = {scale, None} if scale == load_settings(catalog.root).scale else {scale}
         texts = changed_documents(catalog.root, new, names)
-        remedy = "make room or correct the permissions, restore the folder by git, publish again"
-        with os_errors(f"cannot write {folder}", remedy):
-            if folder.exists():
-                shutil.rmtree(folder)
-            shutil.copytree(new, folder)
+        for name, file in _files_of(new).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(file, folder / name)
+        for name in held.keys() - _files_of(new).keys():
+            held[name].unlink()
     for path, text in texts.items():
         with os_errors(
             f"cannot write {path}", f"correct that, then publish again: {folder} is new"
         ):
             write_atomically(path, text)
-    return sorted(held - {*files, *REPORT}) if prune else [], list(texts)
+    return sorted(held.keys() - {*files, *REPORT}) if prune else [], list(texts)
+
+
+def _files_of(folder: Path) -> dict[str, Path]:
+    """Return all files below a folder by their paths relative to it."""
+    return {str(file.relative_to(folder)): file for file in folder.rglob("*") if file.is_file()}
 
 
 def published_results(catalog: Catalog, folder: Path, records: Mapping[Path, Record]) -> Results:

@@ -4,13 +4,13 @@ A document quotes a cell by a comment behind the number, which Markdown does not
 
     it reaches 91.5 %<!-- shift_table1["A-Swin-T (Ours)", "CIFAR-10 / Acc."] --> on the stand-in
 
-The comment is an expression of Jinja, such as arithmetic, ``min`` or ``max`` over these names.
+The comment is an expression of Jinja: arithmetic, ``min`` and ``max`` over these names.
 ``TARGET[row, column]`` is the measured value of an artifact's cell. ``TARGET.count[verdict]`` is
 the number of its cells with a verdict, such as "outside" (`replication.claims.comparison`). The
 number in front of the comment is replaced by the computed one, with the same number of decimals.
 
-``claim.FIELD["octic/h8-l-accuracy"]`` is a field of a judged claim, that is a column of
-``claims.csv`` or ``effect`` (left less right). A verdict in front of
+``claim.FIELD["octic/h8-l-accuracy"]`` is a number of a judged claim: a column of ``claims.csv``,
+or ``effect`` (left less right). A verdict in front of
 ``<!-- claim.status["octic/h8-l-accuracy"] -->`` is replaced by the claim's.
 ``claims["octic", "empirical", "held"]`` is the number of claims of a paper and a kind with a
 verdict; claims on the same numbers are counted once.
@@ -22,19 +22,21 @@ in ``<!-- small: shift_photographs[row, column] -->``.
 from __future__ import annotations
 
 import functools
+import math
 import re
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, StrictUndefined, TemplateError
+from jinja2 import StrictUndefined, TemplateError
+from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from replication.claims.comparison import VERDICTS, read_cells
 from replication.claims.judge import STATUSES
 from replication.records.specs import target_of
 from replication.report.results import count_evidence
-from vitrail.errors import VitrailError, require_known
+from vitrail.errors import VitrailError, os_errors, require_known
 
 QUOTE = re.compile(
     r"(?:(?P<sign>[-+−]?)(?P<number>\d[\d,]*(?:\.(?P<decimals>\d+))?)(?P<unit> ?%?)"
@@ -42,7 +44,7 @@ QUOTE = re.compile(
     r"<!-- (?:(?P<scale>[\w-]+): )?(?P<expression>[-+\d.*/( ]*\w+(?:\.\w+)?[\[(].*?) -->",
     re.DOTALL,
 )
-EXPRESSIONS = Environment(undefined=StrictUndefined)
+EXPRESSIONS = ImmutableSandboxedEnvironment(undefined=StrictUndefined)
 
 
 class QuotedArtifact:
@@ -56,12 +58,21 @@ class QuotedArtifact:
         return read_cells(self._file)
 
     def __getitem__(self, place: tuple[str, str]) -> float:
-        """Return the measured value of a cell by row and column; NaN if it was not measured."""
+        """Return the measured value of a cell by row and column.
+
+        Raises:
+            VitrailError: there is no such cell, or it was not measured.
+        """
+        if not (isinstance(place, tuple) and len(place) == 2):
+            raise VitrailError("name the row and the column of the cell")
         cells = self._cells
         for name, label in zip(("row", "column"), place, strict=True):
             require_known(name, label, cells[name].unique())
             cells = cells[cells[name] == label]
-        return float(cells["measured"].item())
+        value = float(cells["measured"].item())
+        if math.isnan(value):
+            raise VitrailError(f"row '{place[0]}', column '{place[1]}' was not measured")
+        return value
 
     @property
     def count(self) -> dict[str, int]:
@@ -70,9 +81,22 @@ class QuotedArtifact:
         return {verdict: int(counts.get(verdict, 0)) for verdict in VERDICTS}
 
 
+class QuotedField(dict[str, Any]):
+    """A column of ``claims.csv`` as comments name it: the value by the claim's name."""
+
+    def __missing__(self, name: str) -> Any:
+        """Refuse a name without a value."""
+        raise VitrailError(f"there is no claim '{name}', or this was not measured of it")
+
+
 def quotable(results: Path) -> dict[str, Any]:
-    """Return all that comments may name in a results folder."""
-    judged = pd.read_csv(results / "claims.csv")
+    """Return all that comments may name in a results folder.
+
+    Raises:
+        VitrailError: the folder has no ``claims.csv``.
+    """
+    with os_errors(f"cannot read {results / 'claims.csv'}", "publish the results again"):
+        judged = pd.read_csv(results / "claims.csv")
     judged.index = judged["paper"] + "/" + judged["id"]
     counted = {
         (paper, kind, status): counts[status]
@@ -82,7 +106,8 @@ def quotable(results: Path) -> dict[str, Any]:
     }
     files = results.glob("*/*.csv")
     artifacts = {target_of(file.parent.name, file.stem): QuotedArtifact(file) for file in files}
-    claim = judged.assign(effect=judged["left"] - judged["right"])
+    fields = judged.assign(effect=judged["left"] - judged["right"])
+    claim = {field: QuotedField(fields[field].dropna()) for field in fields}
     return {**artifacts, "claim": claim, "claims": counted, "min": min, "max": max}
 
 
@@ -129,10 +154,7 @@ def _evaluate(expression: str, names: Mapping[str, Any], where: str, kind: type)
         computed = EXPRESSIONS.compile_expression(
             " ".join(expression.split()), undefined_to_none=False
         )
-        value = kind(computed(names))
-        if value != value:  # NaN
-            raise ValueError("it was not measured")
-        return value
+        return kind(computed(names))
     except (TemplateError, ArithmeticError, TypeError, ValueError, VitrailError) as error:
         raise VitrailError(
             f"{where}: the comment '{expression}' cannot be computed: {error}"

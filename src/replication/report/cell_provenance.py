@@ -103,18 +103,21 @@ def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
 class Records:
     """The records from which a number's origin is read: those made here, or the published ones.
 
-    `read` returns the record of a path. `results` is the folder of the rendered files.
+    `read` returns the record of a path. `results` is the folder of the rendered files. `planned`
+    tells whether the node of the plan is shown where there is no record.
     """
 
     catalog: Catalog
     read: Callable[[Path], Record | None]
     artifact: Artifact
     results: Path
+    planned: bool
 
     def node(self, path: Path) -> AnyNode | None:
-        """Return the node of a record: as it was done, or as planned; None for data."""
-        record = self.read(path)
-        return record.node if record else planned_node(self.catalog, path)
+        """Return the node of a record as it was done, or else as planned; None if there is none."""
+        if record := self.read(path):
+            return record.node
+        return planned_node(self.catalog, path) if self.planned else None
 
 
 def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, list[str]]:
@@ -127,7 +130,7 @@ def _published_records(named: NamedCell, catalog: Catalog) -> tuple[Records, lis
         faults.append(str(error))
     node = renderings(records).get(named.target)
     artifact = node.artifact if node else named.artifact
-    return Records(catalog, records.get, artifact, folder), faults
+    return Records(catalog, records.get, artifact, folder, planned=False), faults
 
 
 def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
@@ -141,7 +144,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     """
     artifact, cell = named.artifact, named.cell
     printed = cell.printed
-    here = Records(catalog, read_sound, artifact, catalog.results)
+    here = Records(catalog, read_sound, artifact, catalog.results, planned=True)
     published, faults = _published_records(named, catalog)
     numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
     made_here = bool(numbers["measured"] or not numbers["published"])
