@@ -82,10 +82,9 @@ def status(
             f"{catalog.snakemake('all')} adds report.html"
         )
     else:
-        where = "" if catalog.scale.device == "cpu" else ", on a SLURM cluster with --profile slurm"
         say(
             f"No results yet. What they take: vitrail plan all --scale {name}. To make them: "
-            f"{catalog.snakemake('all')}{where}"
+            f"{catalog.snakemake('all')}{catalog.where}"
         )
     _say_older(catalog)
     if judged:

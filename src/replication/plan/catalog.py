@@ -780,6 +780,11 @@ class Catalog(Links):
         for name in sorted(names):
             find_weights(self.weights_of(name).stem, registry)
 
+    @property
+    def where(self) -> str:
+        """Return what a sentence says behind a `snakemake` command; nothing if a CPU is enough."""
+        return "" if self.scale.device == "cpu" else ", on a SLURM cluster with --profile slurm"
+
     def snakemake(self, target: str, *options: str, **changes: str) -> str:
         """Return the command that makes a target with these settings, after `changes` to them."""
         return snakemake_command(target, *options, config=self.config(**changes))
