@@ -58,8 +58,8 @@ def doctor(
 ) -> None:
     """Check that software, devices, disk and data are there.
 
-    Says how to get what is missing. Exits with status 1 if something that the targets need at this
-    scale is missing.
+    Says how to get what is missing; --json also names all targets that need a dataset. Exits with
+    status 1 if something that the targets need at this scale is missing.
 
     \b
     vitrail doctor
@@ -217,7 +217,9 @@ def _missing(
         yield f"a CUDA device, or {slurm}; choose another scale with --scale"
     for dataset in record["data"]:
         if dataset["fault"]:
-            yield f"dataset {dataset['name']}; it blocks {_users(dataset)}"
+            users = dataset["needed_by"]
+            told = ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
+            yield f"dataset {dataset['name']}; it blocks {told}"
     yield from _missing_permissions(record, catalog)
 
 
@@ -263,12 +265,6 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield str(error)
 
 
-def _users(need: dict[str, Any]) -> str:
-    """Return the targets that need something, or their number if there are more than `NAMED`."""
-    users = need["needed_by"]
-    return ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
-
-
 def _print_software(found: dict[str, Any]) -> None:
     heading("Software")
     say(f"Python {found['python']} on {found['platform']}")
@@ -304,7 +300,8 @@ def _print_data(record: dict[str, Any], catalog: Catalog) -> None:
         for need in needs:
             download = need.get("download_bytes")
             state = f"Snakemake downloads {size(download)}" if download else need["state"]
-            rows.append([need["name"], need["licence"], state, _users(need)])
+            users = count(len(need["needed_by"]), "target")
+            rows.append([need["name"], need["licence"], state, users])
         if rows:
             table(header, rows, title=f"{title} in {catalog.data_root}/")
     for dataset in record["data"]:
