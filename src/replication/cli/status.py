@@ -84,7 +84,7 @@ def status(
     else:
         say(
             f"No results yet. What they take: vitrail plan all --scale {name}. To make them: "
-            f"{catalog.snakemake('all')}{catalog.where}"
+            f"{catalog.snakemake('all')}{catalog.profile_hint}"
         )
     _say_older(catalog)
     if judged:

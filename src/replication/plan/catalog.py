@@ -781,8 +781,8 @@ class Catalog(Links):
             find_weights(self.weights_of(name).stem, registry)
 
     @property
-    def where(self) -> str:
-        """Return what a sentence says behind a `snakemake` command; nothing if a CPU is enough."""
+    def profile_hint(self) -> str:
+        """Return the words on SLURM's profile to add to a command; "" if the scale needs no GPU."""
         return "" if self.scale.device == "cpu" else ", on a SLURM cluster with --profile slurm"
 
     def snakemake(self, target: str, *options: str, **changes: str) -> str:

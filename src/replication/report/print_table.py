@@ -32,7 +32,7 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         return
     cells, source = cells_of(artifact, catalog.results), "measured"
     if cells.empty:
-        say(f"Not made here yet: {catalog.snakemake(target)}{catalog.where}")
+        say(f"Not made here yet: {catalog.snakemake(target)}{catalog.profile_hint}")
         folder = published_folder(catalog)
         cells = cells_of(artifact, folder)
         if not cells.empty:
