@@ -8,7 +8,6 @@ import platform
 import re
 import shlex
 import shutil
-import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -27,6 +26,7 @@ from replication.cli.options import (
     artifacts_of,
     open_catalog,
 )
+from replication.cluster import slurm
 from replication.cpu_limits import MB, usable_cores, usable_memory
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
     from replication.records.specs import Artifact
 
 PINNED = re.compile(r"^([\w.-]+)==(\S+)", re.MULTILINE)
-SECONDS_FOR_SLURM = 10
 NAMED = 2  # targets that a sentence names; of more it has the number
 
 
@@ -111,21 +110,6 @@ def version_differences(lock: Path) -> Iterator[tuple[str, str, str | None]]:
             yield name, locked, installed
 
 
-def slurm() -> tuple[bool, str]:
-    """Whether a SLURM controller answers, and what to say about it."""
-    if shutil.which("sbatch") is None:
-        return False, "no client (sbatch is not on the PATH)"
-    try:
-        ping = subprocess.run(
-            ["scontrol", "ping"], capture_output=True, check=False, timeout=SECONDS_FOR_SLURM
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False, "client present, controller does not answer"
-    if ping.returncode or b"UP" not in ping.stdout:
-        return False, "client present, controller down"
-    return True, "controller up"
-
-
 def _software(root: Path) -> dict[str, Any]:
     lock = root / "envs" / "requirements.lock"
     keys = ("package", "locked", "installed")
@@ -142,7 +126,7 @@ def _software(root: Path) -> dict[str, Any]:
 def _hardware(catalog: Catalog) -> dict[str, Any]:
     import torch
 
-    reachable, answer = slurm()
+    reachable, answer = slurm.controller()
     free = {}
     absent = []
     for folder in (catalog.data_root, catalog.runs_root, Path(catalog.settings.results_root)):
@@ -213,8 +197,10 @@ def _missing(
     if catalog.scale.device != "cpu":
         yield from _missing_for_gpus(catalog, artifacts)
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
-        slurm = f"a SLURM cluster that has some (here: {found['slurm']['answer']})"
-        yield f"a CUDA device, or {slurm}; choose another scale with --scale"
+        yield (
+            "a CUDA device, or a SLURM cluster that has some (here: "
+            f"{found['slurm']['answer']}); choose another scale with --scale"
+        )
     for dataset in record["data"]:
         if dataset["fault"]:
             users = dataset["needed_by"]
@@ -253,7 +239,8 @@ def _closest(folder: Path) -> Path:
 
 def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[str]:
     """What is wrong with torch or the partition file, where trainings run on GPUs."""
-    from replication.pricing.room import without_room
+    from replication.cluster.partition_file import different_from
+    from replication.pricing.room import jobs_of, partitions_of, without_room
 
     try:
         require_gpu_build()
@@ -261,6 +248,9 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield str(error)
     try:
         yield from without_room(catalog, artifacts)
+        jobs = jobs_of(catalog, artifacts)
+        longest = max((catalog.resources(job).runtime for job in jobs), default=0)
+        yield from different_from(slurm.time_limits(), partitions_of(catalog), longest)
     except VitrailError as error:
         yield str(error)
 

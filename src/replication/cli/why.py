@@ -57,4 +57,4 @@ def why(
     if as_json:
         say(json.dumps(origin, indent=2))
     else:
-        print_origin(origin, cell)
+        print_origin(origin, cell, catalog)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -140,3 +140,28 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
         given = limits.model_dump(exclude={"cluster"})
         found.append(Partition(name, PartitionLimits(**given), limits.cluster))
     return found
+
+
+def different_from(
+    slurm: Mapping[str, float], partitions: Iterable[Partition], asked: float
+) -> Iterator[str]:
+    """Yield a sentence for each partition that SLURM lacks, or to which it gives less time.
+
+    `slurm` has the time limit of each of SLURM's partitions; if it is empty, nothing is compared.
+    A limit that is at least `asked`, the longest time of a job, is not compared, nor are partitions
+    of other clusters.
+    """
+    for partition in partitions if slurm else ():
+        name, written = partition.name, partition.limits.max_runtime
+        if partition.partition_cluster is not None:
+            continue
+        if name not in slurm:
+            yield (
+                f"a partition {name} in SLURM, which has only {', '.join(sorted(slurm))}; correct "
+                f"its name in {PARTITIONS}"
+            )
+        elif slurm[name] < min(written, asked):
+            yield (
+                f"the time limit of partition {name}; set max_runtime: {slurm[name]:g}, as SLURM "
+                f"has it, in {PARTITIONS}"
+            )

@@ -22,7 +22,7 @@ NOTE = "Made with fast_dev_run=true: two steps and a few images. These numbers m
 STEPS = 2
 SIZE, MICRO = 4, 2  # images of a step, in two micro-batches
 DEPTH = 2
-MEM_MB = 8000  # upper limit of the memory that a node asks for
+MEM_MB, MINUTES = 8000, 60  # upper limits of the memory and the time that a node asks for
 
 TAKES_DEPTH = re.compile(r"(^|_)(vit|deit3?|flexivit|naflexvit)(_|$)")
 """Matches timm's names of the models that take their number of blocks as the argument `depth`."""
@@ -54,9 +54,11 @@ def scale_of(scale: Scale) -> Scale:
 
 
 def run_settings_of(settings: RunSettings) -> RunSettings:
-    """Return the settings of a run with one seed, and at most `MEM_MB` of memory for each step."""
+    """Return the settings of a run with one seed; each step asks for at most MEM_MB and MINUTES."""
     resources = {
-        step: asked.model_copy(update={"mem_mb": min(MEM_MB, asked.mem_mb)})
+        step: asked.model_copy(
+            update={"mem_mb": min(MEM_MB, asked.mem_mb), "runtime": min(MINUTES, asked.runtime)}
+        )
         for step, asked in settings.resources.items()
     }
     return settings.model_copy(update={"seeds": 1, "resources": resources})

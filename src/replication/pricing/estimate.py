@@ -188,6 +188,8 @@ class Estimate:
         if self.too_long:
             heading("Jobs that may not fit into their time limits")
             say(*self.too_long, "")
+        if self._partitions and not (self.without_room or self.too_long):
+            say(f"Each job fits into a partition of {PARTITIONS} and into its time limit.", "")
         self._print_disk()
 
     def _print_nodes(self) -> None:

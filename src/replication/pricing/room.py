@@ -55,15 +55,34 @@ def without_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[str]:
     for job in jobs_of(catalog, artifacts):
         asked = catalog.resources(job)
         if not suitable(partitions, asked):
-            found[_written(asked)].append(name_of(job))
-    most = max(partition.limits.max_gpu for partition in partitions)
+            why = f"{_written(asked)} ({_exceeded(partitions, asked)})"
+            found[why].append(name_of(job))
     scale = f"{catalog.scale.name}.yaml"
     return [
-        f"no partition of {PARTITIONS} has room for {_listed(names)}: {asked} (the largest max_gpu "
-        f"is {most}); correct the limits there, or `resources` in configs/scales/{scale} or "
+        f"no partition of {PARTITIONS} has room for {_listed(names)}: {why}; correct the "
+        f"limits there, or `resources` in configs/scales/{scale} or "
         f"configs/papers/<paper>/scales/{scale}"
-        for asked, names in found.items()
+        for why, names in found.items()
     ]
+
+
+def _exceeded(partitions: Sequence[Partition], asked: Resources) -> str:
+    """Return the largest value of each limit that excludes a job from all partitions."""
+    limits = [partition.limits for partition in partitions]
+    with_gpus = [each for each in limits if each.max_gpu >= asked.gpus]
+    if not with_gpus:
+        return f"the largest max_gpu is {max(each.max_gpu for each in limits)}"
+    wanted = {
+        "max_mem_mb": asked.mem_mb,
+        "max_threads": asked.threads,
+        "max_cpus_per_task": asked.threads,
+        "max_nodes": asked.nodes,
+    }
+    of = f"of partitions with {count(asked.gpus, 'GPU')} " if asked.gpus else ""
+    largest = {key: max(getattr(each, key) for each in with_gpus) for key in wanted}
+    exceeded = [key for key in wanted if wanted[key] > largest[key]]
+    found = " and ".join(f"{key} {of}is {largest[key]:g}" for key in exceeded)
+    return f"the largest {found}" if found else "no partition has all of this"
 
 
 def _written(asked: Resources) -> str:

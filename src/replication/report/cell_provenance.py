@@ -333,7 +333,7 @@ def _faults(named: NamedCell, catalog: Catalog) -> list[str]:
     return [fault.remedy(named.target, catalog.snakemake) for fault in found.values()]
 
 
-def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
+def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) -> None:
     """Print what `origin_of` returns for a cell."""
     cell = named.cell
     place = f"{named.target}: {cell.row}, {cell.column}"
@@ -341,7 +341,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell) -> None:
     printed, measured = cell.printed, origin["measured"]
     text = with_unit(entry_of(cell).printed.text, cell)
     tell("printed", f"{text} ({printed.source})" if printed else "no value")
-    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, origin))
+    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, catalog))
     if origin["published"]:
         tell("published", _numbers(origin["published"], cell))
     if origin["origin"] == "published":
@@ -384,10 +384,10 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])
 
 
-def _not_measured(named: NamedCell, origin: Mapping[str, Any]) -> str:
+def _not_measured(named: NamedCell, catalog: Catalog) -> str:
     if not named.cell.records:
         return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
-    return f"not yet: {origin['command']}"
+    return f"not yet: {catalog.snakemake(named.target)}{catalog.profile_hint}"
 
 
 def _print_measurements(measurements: Sequence[Mapping[str, Any]], origin: str) -> None:

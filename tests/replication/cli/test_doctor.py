@@ -4,7 +4,7 @@ import shutil
 import pytest
 import torch
 
-from replication.cli.doctor import slurm, version_differences
+from replication.cli.doctor import version_differences
 from replication.cluster.partition_file import PARTITIONS
 from replication.config.datasets import load_registry
 from replication.config.schema import as_yaml, read_yaml
@@ -166,6 +166,29 @@ def test_jobs_that_fit_into_no_partition_are_missing_one(papers, vitrail):
         assert (done.code, f"no partition of {PARTITIONS}" in done.out) == (code, code == 1)
 
 
+def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail):
+    """Once jobs ask for more time than SLURM gives."""
+    file, scontrol = papers / PARTITIONS, papers.with_name("scripts") / "scontrol"
+    file.parent.mkdir(parents=True)
+    scontrol.write_text(
+        "#!/bin/sh\necho Slurmctld is UP\n"
+        "echo PartitionName=cpu MaxTime=UNLIMITED\n"
+        "echo PartitionName=gpu MaxTime=01:00:00\n"
+    )
+
+    def told(gpu):
+        file.write_text(f"partitions:\n  cpu: {{}}\n  {gpu}\n")
+        done = vitrail("doctor", "table1", "--scale", "full", "--json")
+        return done.code, " ".join(json.loads(done.out)["missing"])
+
+    assert told("gpu: {max_gpu: 8, max_runtime: 60}") == (0, "")
+    for limit in ("", ", max_runtime: 120"):
+        code, missing = told(f"gpu: {{max_gpu: 8{limit}}}")
+        assert (code, "gpu; set max_runtime: 60," in missing) == (1, True)
+    code, missing = told("gpus: {max_gpu: 8}")
+    assert (code, "partition gpus in SLURM, which has only cpu, gpu" in missing) == (1, True)
+
+
 def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):
     done = vitrail("doctor", "shift_table2", "table1", "--scale", "full")
     assert done.code == 1
@@ -204,17 +227,6 @@ def test_a_terminal_of_100_columns_holds_all_tables(papers, terminal):
     lines = terminal("doctor", "--scale", "full")
     assert max(map(len, rows_of(lines))) <= 100
     assert len(lines) < 150
-
-
-def test_a_client_without_a_controller_is_not_a_cluster(tmp_path, monkeypatch):
-    monkeypatch.setenv("PATH", str(tmp_path))
-    assert slurm() == (False, "no client (sbatch is not on the PATH)")
-    for name, script in (("sbatch", "exit 0"), ("scontrol", "echo 'Slurmctld is DOWN'; exit 1")):
-        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
-        (tmp_path / name).chmod(0o755)
-    assert slurm()[0] is False
-    (tmp_path / "scontrol").write_text("#!/bin/sh\necho 'Slurmctld(primary) at here is UP'\n")
-    assert slurm() == (True, "controller up")
 
 
 def test_all_of_it_is_told_as_json(doctor, checkout):

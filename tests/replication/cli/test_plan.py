@@ -170,6 +170,8 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
         found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
         jobs = ("tiny/plain", "tiny/mixup", "tiny/accuracy of plain", "tiny/facts")
         lines = "\n".join(found["without_room"])
+        assert ("the largest max_gpu is 4)" in lines) == (limits == {"max_gpu": 4})
+        assert ("GPUs is 399999)" in lines) == ("max_mem_mb" in limits)
         late = [line.split()[0] for line in found["over_time_limit"]]
         return [job for job in jobs if job in lines], late
 
@@ -181,7 +183,12 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
     assert {"tiny/plain", "tiny/mixup", "tiny/accuracy of plain"} <= {*without_gpus[0]}
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert "Jobs that fit into no partition" in out
-    assert "Jobs that fit into no partition" not in vitrail("plan", "all", "--scale", "small").out
+    out = vitrail("plan", "all", "--scale", "small").out
+    assert "Jobs that fit into no partition" not in out
+    assert "Each job fits" not in out  # jobs of this scale are not submitted
+    (checkout / PARTITIONS).write_text("partitions: {cpu: {}, gpu: {max_gpu: 8}}")
+    full.write_text("{}")
+    assert "Each job fits" in vitrail("plan", "tiny_table1", "--scale", "full").out
 
 
 def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):

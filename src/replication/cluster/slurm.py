@@ -1,0 +1,46 @@
+"""What the SLURM of this machine answers."""
+
+from __future__ import annotations
+
+import math
+import re
+import shutil
+import subprocess
+
+SECONDS = 10  # to wait for an answer
+LIMIT = re.compile(
+    r"^PartitionName=(\S+) .*?\bMaxTime=(?:UNLIMITED|(?:(\d+)-)?(\d+):(\d+):\d+)", re.MULTILINE
+)
+"""Matches a partition of ``scontrol --oneliner show partition``: name, days, hours, minutes."""
+
+
+def controller() -> tuple[bool, str]:
+    """Whether a SLURM controller answers, and what to say about it."""
+    if shutil.which("sbatch") is None:
+        return False, "no client (sbatch is not on the PATH)"
+    answer = _scontrol("ping")
+    if answer is None:
+        return False, "client present, controller does not answer"
+    if "UP" not in answer:
+        return False, "client present, controller down"
+    return True, "controller up"
+
+
+def time_limits() -> dict[str, float]:
+    """Return the time limit in minutes of each partition; {} without an answer."""
+    shown = _scontrol("--oneliner", "show", "partition") or ""
+    return {
+        name: (int(days or 0) * 24 + int(hours)) * 60 + int(minutes) if hours else math.inf
+        for name, days, hours, minutes in LIMIT.findall(shown)
+    }
+
+
+def _scontrol(*arguments: str) -> str | None:
+    """Return what scontrol prints, or None if it fails or takes too long."""
+    try:
+        done = subprocess.run(
+            ["scontrol", *arguments], capture_output=True, check=False, text=True, timeout=SECONDS
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return "" if done.returncode else done.stdout
