@@ -402,13 +402,17 @@ def _too_wide(claim: Claim, left: Side, right: Side) -> str:
 def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str:
     """Return a remark on the difference in accuracy of two searched models at each learning rate.
 
-    It is "" unless both sides are accuracies of models with searches of their own.
+    It is "" unless both sides are accuracies of models with different searches, each on the dataset
+    of its side.
     """
-    models = [tuning_results.get(side.recipe_hash) for side in (left, right)]
-    known = [model for model in models if model and left.metric == right.metric == ACCURACY]
-    if len(known) < 2 or known[0].searched == known[1].searched:
+    rates = {}
+    for side in (left, right):
+        model = tuning_results.get(side.recipe_hash)
+        if model and model.dataset == side.dataset and side.metric == ACCURACY:
+            rates[model.searched] = model.rates
+    if len(rates) < 2:
         return ""
-    ours, theirs = (model.rates for model in known)
+    ours, theirs = rates.values()
     gaps = [f"{ours[rate] - theirs[rate]:+.1f} at {rate:g}" for rate in ours if rate in theirs]
     return f" In the search, both at one learning rate, on held-out images: {', '.join(gaps)}."
 

@@ -88,13 +88,14 @@ COLUMNS = ("scale", *Trial._fields, "held_out")
 class TuningResult(Strict):
     """The result of a search for a recipe that it covers, in percent on held-out images.
 
-    `searched` is the recipe that was searched. `rates` has the mean score at each rate of the grid;
+    `searched` is the recipe that was searched, on `dataset`. `rates` has the mean score at each rate of the grid;
     `once` and `twice` are the means at the best rate for the recipe's own steps and for twice as
     many; `baselines` are the scores of the pixel baselines. `chance` is the score of guessing, and
     `images` the number of held-out images over all seeds.
     """
 
     searched: str
+    dataset: str
     rates: dict[float, float]
     once: float
     twice: float
@@ -174,6 +175,7 @@ class Searches:
                 baselines[trial.recipe.removeprefix(BASELINE)].append(score)
         return TuningResult(
             searched=name,
+            dataset=info.name,
             rates=rates,
             once=max(rates.values()),
             twice=twice,

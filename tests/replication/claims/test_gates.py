@@ -11,7 +11,12 @@ RATES = {1e-3: 60.0, 3e-3: 80.0, 1e-2: 70.0}
 
 
 def result(name="swin", once=80.0, twice=80.5, rates=RATES, **fields):
-    defaults = {"baselines": {"1-NN": 50.0, "20-NN": 60.0}, "chance": 10.0, "images": 1000}
+    defaults = {
+        "dataset": "digits",
+        "baselines": {"1-NN": 50.0, "20-NN": 60.0},
+        "chance": 10.0,
+        "images": 1000,
+    }
     return TuningResult(
         searched=name, rates=rates, once=once, twice=twice, **{**defaults, **fields}
     )

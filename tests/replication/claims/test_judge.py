@@ -376,7 +376,14 @@ def test_seed_by_seed_a_constant_is_the_same_and_other_numbers_of_seeds_are_not_
 
 
 RESULT = TuningResult(
-    searched="a", rates={1e-3: 80.0}, once=80.0, twice=80.0, baselines={}, chance=10.0, images=100
+    searched="a",
+    dataset="digits",
+    rates={1e-3: 80.0},
+    once=80.0,
+    twice=80.0,
+    baselines={},
+    chance=10.0,
+    images=100,
 )
 
 
@@ -408,12 +415,14 @@ def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_m
     ours, base = (RESULT.model_copy(update={"rates": own}) for own in rates)
     claim = Claim.model_validate({**CLAIM, "kind": "empirical"})
 
-    def detail(searched):
-        results = {"abcd1234": ours, "base": base.model_copy(update={"searched": searched})}
+    def detail(searched, dataset="digits"):
+        theirs = base.model_copy(update={"searched": searched, "dataset": dataset})
+        results = {"abcd1234": ours, "base": theirs}
         return evaluate([claim], tables, {}, results).iloc[0]["detail"]
 
     assert "on held-out images: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
     assert "learning rate" not in detail("a")  # one search, whose rate both take
+    assert "learning rate" not in detail("b", dataset="others")  # whose scores are not comparable
 
 
 def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(table):
