@@ -21,7 +21,7 @@ from replication.training.weights import save_weights
 from tests.conftest import ROOT, catalog_of
 
 RECIPES = {
-    "make_shift_equivariant(model, selection": (
+    "make_shift_equivariant(model)": (
         "error = equivariance_error(model, images, random_shifts(images, shifts=2, seed=1))\n"
         "assert error.within\n"
         "assert all(weight.grad is not None for weight in model.parameters())"
