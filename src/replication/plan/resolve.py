@@ -227,10 +227,18 @@ class PaperAtScale:
 
     @functools.cached_property
     def names_replaced(self) -> dict[str, str]:
-        """Return the stand-ins that this scale reads, each with the names of what it replaces."""
-        return {
-            here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
+        """Return the stand-ins that this scale reads, each with the names of what it replaces.
+
+        A dataset that replaces only others of its own name, which have another split, is left out.
+        """
+        named = {
+            here: dict.fromkeys(self.datasets[name].called for name in replaced)
             for here, replaced in self.stands_for.items()
+        }
+        return {
+            here: " and ".join(names)
+            for here, names in named.items()
+            if names != {self.datasets[here].called: None}
         }
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
