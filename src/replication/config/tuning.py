@@ -88,10 +88,10 @@ COLUMNS = ("scale", *Trial._fields, "held_out")
 class TuningResult(Strict):
     """The result of a search for a recipe that it covers, in percent on held-out images.
 
-    `searched` is the recipe that was searched, on `dataset`. `rates` has the mean score at each rate of the grid;
-    `once` and `twice` are the means at the best rate for the recipe's own steps and for twice as
-    many; `baselines` are the scores of the pixel baselines. `chance` is the score of guessing, and
-    `images` the number of held-out images over all seeds.
+    `searched` is the recipe that was searched, on `dataset`. `rates` has the mean score at each
+    rate of the grid; `once` and `twice` are the means at the best rate for the recipe's own steps
+    and for twice as many; `baselines` are the scores of the pixel baselines. `chance` is the score
+    of guessing, and `images` the number of held-out images over all seeds.
     """
 
     searched: str

@@ -54,6 +54,21 @@ class Work:
         return {"all": self.whole.hours, "to_do": self.left.hours}
 
 
+@dataclass(frozen=True)
+class LongJob:
+    """A job that may take longer than its time limit: what it takes and what to do about it."""
+
+    name: str
+    takes: str
+    limit: str
+    remedy: str
+
+    @property
+    def sentence(self) -> str:
+        """Return all of it as a sentence."""
+        return f"{self.name} takes {self.takes}, and its time limit is {self.limit}: {self.remedy}."
+
+
 def training_work(runs: Sequence[Run], costs: Costs) -> Work:
     """Return the work of training some runs."""
     work = Work()
@@ -168,7 +183,7 @@ class Estimate:
             },
             "evaluation_hours": {**self.evaluation.hours, "not_priced": self.evaluations[1]},
             "without_room": self.without_room,
-            "over_time_limit": self.too_long,
+            "over_time_limit": [job.sentence for job in self.too_long],
             "disk": [
                 {"what": what, "where": str(where), "bytes": number}
                 for what, where, number in self.disk
@@ -186,8 +201,7 @@ class Estimate:
             heading("Jobs that fit into no partition")
             say(*self.without_room, "")
         if self.too_long:
-            heading("Jobs that may not fit into their time limits")
-            say(*self.too_long, "")
+            self._print_too_long()
         if self._partitions and not (self.without_room or self.too_long):
             say(f"Each job fits into a partition of {PARTITIONS} and into its time limit.", "")
         self._print_disk()
@@ -308,10 +322,20 @@ class Estimate:
             if need.state == "missing":
                 say(f"Dataset missing: {need.fault}")
 
+    def _print_too_long(self) -> None:
+        """Print the jobs that may not fit into their time limits, by what to do about them."""
+        heading("Jobs that may not fit into their time limits")
+        jobs: dict[str, list[LongJob]] = defaultdict(list)
+        for job in self.too_long:
+            jobs[job.remedy].append(job)
+        for remedy, similar in jobs.items():
+            say(*(f"{job.name}: {job.takes}, limit {job.limit}" for job in similar))
+            say(f"  {remedy[0].upper()}{remedy[1:]}.", "")
+
     @cached_property
-    def too_long(self) -> list[str]:
-        """Return a sentence for each job that may take longer than its time limit."""
-        sentences = []
+    def too_long(self) -> list[LongJob]:
+        """Return the jobs that may take longer than their time limits."""
+        found = []
         for job in jobs_of(self.catalog, self.artifacts):
             resources = self.catalog.resources(job)
             if self._partitions and not suitable(self._partitions, resources):
@@ -328,11 +352,9 @@ class Estimate:
             else:
                 remedy = self._more_time(job, math.ceil(seconds.high / 60))
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
-            sentences.append(
-                f"{name_of(job)} takes {between(seconds, duration)} on {on}, and its time limit is "
-                f"{duration(limit)}: {remedy}."
-            )
-        return sentences
+            takes = f"{between(seconds, duration)} on {on}"
+            found.append(LongJob(name_of(job), takes, duration(limit), remedy))
+        return found
 
     @cached_property
     def without_room(self) -> list[str]:

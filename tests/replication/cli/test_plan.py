@@ -207,8 +207,8 @@ def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remed
     recipes = {"mixup": {"model": model, "data": {"image_size": 224}}}
     runs = {"mixup": {"resources": {"evaluate": {"gpus": 1, "runtime": 1}}}}
     full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
-    out = vitrail("plan", "tiny_table1", "--scale", "full").out
-    (sentence,) = (line for line in out.splitlines() if line.startswith("tiny/accuracy of"))
+    out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
+    (sentence,) = json.loads(out)["over_time_limit"]
     here = load_catalog(scale="full")
     measurement = here.paper("tiny").measurement("accuracy", "mixup")
     costs = Costs(here, load_devices(here.root)["a100"])
