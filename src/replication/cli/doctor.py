@@ -248,9 +248,8 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield str(error)
     try:
         yield from without_room(catalog, artifacts)
-        jobs = jobs_of(catalog, artifacts)
-        longest = max((catalog.resources(job).runtime for job in jobs), default=0)
-        yield from different_from(slurm.time_limits(), partitions_of(catalog), longest)
+        asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
+        yield from different_from(slurm.time_limits(), partitions_of(catalog), asked)
     except VitrailError as error:
         yield str(error)
 

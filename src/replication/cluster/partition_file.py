@@ -143,25 +143,27 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
 
 
 def different_from(
-    slurm: Mapping[str, float], partitions: Iterable[Partition], asked: float
+    slurm: Mapping[str, float], partitions: Iterable[Partition], jobs: Sequence[Resources]
 ) -> Iterator[str]:
-    """Yield a sentence for each partition that SLURM lacks, or to which it gives less time.
+    """Yield a sentence for each partition that SLURM lacks, or whose jobs get less time from it.
 
-    `slurm` has the time limit of each of SLURM's partitions; if it is empty, nothing is compared.
-    A limit that is at least `asked`, the longest time of a job, is not compared, nor are partitions
-    of other clusters.
+    `slurm` has the time limit in minutes of each of SLURM's partitions; if it is empty, nothing is
+    compared. `jobs` is what each job asks for: the limit of a partition matters only to the jobs
+    that suit it. Partitions of other clusters are not compared.
     """
     for partition in partitions if slurm else ():
         name, written = partition.name, partition.limits.max_runtime
         if partition.partition_cluster is not None:
             continue
+        asked = max((each.runtime for each in jobs if suitable([partition], each)), default=0)
         if name not in slurm:
             yield (
                 f"a partition {name} in SLURM, which has only {', '.join(sorted(slurm))}; correct "
                 f"its name in {PARTITIONS}"
             )
         elif slurm[name] < min(written, asked):
+            limit = "none" if written == math.inf else f"{written:g} minutes"
             yield (
-                f"the time limit of partition {name}; set max_runtime: {slurm[name]:g}, as SLURM "
-                f"has it, in {PARTITIONS}"
+                f"the max_runtime of partition {name} that SLURM has, {slurm[name]:g} minutes "
+                f"(the file has {limit}); set max_runtime: {slurm[name]:g} in {PARTITIONS}"
             )

@@ -28,7 +28,7 @@ def controller() -> tuple[bool, str]:
 
 def time_limits() -> dict[str, float]:
     """Return the time limit in minutes of each partition; {} without an answer."""
-    shown = _scontrol("--oneliner", "show", "partition") or ""
+    shown = _scontrol("--all", "--oneliner", "show", "partition") or ""
     return {
         name: (int(days or 0) * 24 + int(hours)) * 60 + int(minutes) if hours else math.inf
         for name, days, hours, minutes in LIMIT.findall(shown)
@@ -36,7 +36,7 @@ def time_limits() -> dict[str, float]:
 
 
 def _scontrol(*arguments: str) -> str | None:
-    """Return what scontrol prints, or None if it fails or takes too long."""
+    """Return what scontrol prints, "" if it fails, or None if it is absent or does not answer."""
     try:
         done = subprocess.run(
             ["scontrol", *arguments], capture_output=True, check=False, text=True, timeout=SECONDS

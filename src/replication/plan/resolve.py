@@ -229,16 +229,17 @@ class PaperAtScale:
     def names_replaced(self) -> dict[str, str]:
         """Return the stand-ins that this scale reads, each with the names of what it replaces.
 
-        A dataset that replaces only others of its own name, which have another split, is left out.
+        A dataset that only splits the same images otherwise (EuroSAT by the seed) is left out.
         """
-        named = {
-            here: dict.fromkeys(self.datasets[name].called for name in replaced)
-            for here, replaced in self.stands_for.items()
-        }
+
+        def content(name: str) -> tuple[str, int, int]:
+            info = self.datasets[name]
+            return info.called, info.train_images, info.val_images
+
         return {
-            here: " and ".join(names)
-            for here, names in named.items()
-            if names != {self.datasets[here].called: None}
+            here: " and ".join(dict.fromkeys(self.datasets[name].called for name in replaced))
+            for here, replaced in self.stands_for.items()
+            if {*map(content, replaced)} != {content(here)}
         }
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process

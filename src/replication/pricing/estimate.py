@@ -203,7 +203,11 @@ class Estimate:
         if self.too_long:
             self._print_too_long()
         if self._partitions and not (self.without_room or self.too_long):
-            say(f"Each job fits into a partition of {PARTITIONS} and into its time limit.", "")
+            say(
+                f"Each job fits into a partition of {PARTITIONS}. By these estimates each "
+                "training, and each evaluation with a price, ends within its time limit.",
+                "",
+            )
         self._print_disk()
 
     def _print_nodes(self) -> None:
@@ -369,17 +373,17 @@ class Estimate:
     def _more_time(self, measurement: Measurement, minutes: int) -> str:
         """Return the advice for an evaluation that may take so many minutes."""
         if minutes > longest(self._partitions, self.catalog.resources(measurement)):
-            return f"give it a partition with a longer max_runtime ({PARTITIONS})"
+            return f"a partition with a longer max_runtime is needed ({PARTITIONS})"
         recipe = measurement.on.name if measurement.on else "*"
         line = f'runs: {{"{recipe}": {{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}'
         scale = f"configs/papers/{measurement.paper}/scales/{self.catalog.scale.name}.yaml"
-        return f"give its recipe more time, in {scale}: {line}"
+        return f"give the recipe more time, in {scale}: {line}"
 
     def _more_jobs(self, run: Run, jobs: int) -> str:
         """Return the advice for a training that may need so many jobs."""
         profile = self.catalog.root / PROFILE / "config.yaml"
         allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
-        goes_on = f"it goes on from its checkpoints in up to {jobs} jobs"
+        goes_on = f"training goes on from the checkpoints in up to {jobs} jobs"
         if jobs - 1 <= allowed:
             return f"{goes_on}; the profile's retries: {allowed} are enough"
         retries = f"--retries {jobs - 1}, or set retries: {jobs - 1} in {PROFILE / 'config.yaml'}"

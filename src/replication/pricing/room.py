@@ -77,12 +77,13 @@ def _exceeded(partitions: Sequence[Partition], asked: Resources) -> str:
         "max_threads": asked.threads,
         "max_cpus_per_task": asked.threads,
         "max_nodes": asked.nodes,
+        "max_tasks": asked.nodes,
     }
-    of = f"of partitions with {count(asked.gpus, 'GPU')} " if asked.gpus else ""
+    of = f"of partitions with at least {count(asked.gpus, 'GPU')} " if asked.gpus else ""
     largest = {key: max(getattr(each, key) for each in with_gpus) for key in wanted}
     exceeded = [key for key in wanted if wanted[key] > largest[key]]
-    found = " and ".join(f"{key} {of}is {largest[key]:g}" for key in exceeded)
-    return f"the largest {found}" if found else "no partition has all of this"
+    found = " and ".join(f"{key} {of}is {largest[key]:.0f}" for key in exceeded)
+    return f"the largest {found}" if found else "each limit is met by some partition, all by none"
 
 
 def _written(asked: Resources) -> str:

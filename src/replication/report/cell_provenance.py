@@ -340,8 +340,9 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
     heading(f"{place} ({named.artifact.source}) at scale {origin['scale']}")
     printed, measured = cell.printed, origin["measured"]
     text = with_unit(entry_of(cell).printed.text, cell)
+    command = f"{origin['command']}{catalog.profile_hint}"
     tell("printed", f"{text} ({printed.source})" if printed else "no value")
-    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, catalog))
+    tell("measured", _numbers(measured, cell) if measured else _not_measured(named, command))
     if origin["published"]:
         tell("published", _numbers(origin["published"], cell))
     if origin["origin"] == "published":
@@ -384,10 +385,10 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])
 
 
-def _not_measured(named: NamedCell, catalog: Catalog) -> str:
+def _not_measured(named: NamedCell, command: str) -> str:
     if not named.cell.records:
         return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
-    return f"not yet: {catalog.snakemake(named.target)}{catalog.profile_hint}"
+    return f"not yet: {command}"
 
 
 def _print_measurements(measurements: Sequence[Mapping[str, Any]], origin: str) -> None:

@@ -94,13 +94,22 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     minutes = costs.seconds(here.paper("tiny").run("mixup")).high / 60
     (sentence,) = told(1, int(minutes / 2) + 1)
     assert sentence.startswith("tiny/mixup takes ")
-    assert "goes on from its checkpoints in up to 2 jobs" in sentence
+    assert "goes on from the checkpoints in up to 2 jobs" in sentence
     assert told(2, int(minutes / 2) + 1) == []
     few = int(minutes / 8) + 1
     assert "in up to 4 jobs; give Snakemake --retries 3" in told(2, few)[0]
     (checkout / PROFILE).mkdir(parents=True)
     (checkout / PROFILE / "config.yaml").write_text("retries: 3\n")
     assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
+    train = {"gpus": 2, "runtime": few}
+    runs = {name: {"resources": {"train": train}} for name in ("mixup", "plain")}
+    recipes = {name: {"schedule": {"epochs": 10**6}} for name in runs}
+    full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    _, _, told_once = out.partition("Jobs that may not fit into their time limits")
+    jobs = re.findall(r"^tiny/(\w+): .* on 2 GPUs, limit", told_once, re.MULTILINE)
+    assert {*jobs} == {"mixup", "plain"}
+    assert told_once.count("the profile's retries: 3 are enough.") == 1
 
 
 @pytest.mark.parametrize(
@@ -171,7 +180,9 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
         jobs = ("tiny/plain", "tiny/mixup", "tiny/accuracy of plain", "tiny/facts")
         lines = "\n".join(found["without_room"])
         assert ("the largest max_gpu is 4)" in lines) == (limits == {"max_gpu": 4})
-        assert ("GPUs is 399999)" in lines) == ("max_mem_mb" in limits)
+        for limit, value in (("max_mem_mb", 399_999), ("max_nodes", 0)):
+            told_limit = f"the largest {limit} of partitions with at least 8 GPUs is {value}"
+            assert (told_limit in lines) == (limit in limits)
         late = [line.split()[0] for line in found["over_time_limit"]]
         return [job for job in jobs if job in lines], late
 
@@ -179,6 +190,7 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
     assert told({"max_gpu": 4}) == (["tiny/plain"], ["tiny/mixup"])
     assert told({"max_gpu": 1}) == (["tiny/plain", "tiny/mixup"], [])
     assert told({"max_gpu": 8, "max_mem_mb": 399_999}) == (["tiny/plain", "tiny/mixup"], [])
+    assert "tiny/plain" in told({"max_gpu": 8, "max_nodes": 0})[0]
     without_gpus = told({})
     assert {"tiny/plain", "tiny/mixup", "tiny/accuracy of plain"} <= {*without_gpus[0]}
     out = vitrail("plan", "tiny_table1", "--scale", "full").out

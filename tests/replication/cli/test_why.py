@@ -177,7 +177,10 @@ def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     assert told["measured"] is None
     assert told["measurements"][0]["sha256"] is None
     assert [training["sha256"] for training in told["trainings"]] == [None]
-    assert "snakemake tiny_table1 --config scale=small" in vitrail(*CELL, *SMALL).out
+    for scale, hint in (("small", False), ("full", True)):
+        out = " ".join(vitrail(*CELL, "--scale", scale).out.split())
+        assert f"snakemake tiny_table1 --config scale={scale}" in out
+        assert ("--profile slurm" in out) == hint
 
 
 def test_a_cell_that_is_not_measured_here_has_its_published_origin(asked, publish, checkout):

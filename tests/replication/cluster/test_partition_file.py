@@ -6,6 +6,7 @@ from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimit
 from replication.cluster.partition_file import (
     PARTITIONS,
     Limits,
+    different_from,
     longest,
     read_partitions,
     suitable,
@@ -107,3 +108,23 @@ def test_a_partition_is_suitable_for_a_job_that_asks_for_no_more_than_its_limits
     assert suitable(partitions, most) == partitions
     assert suitable(partitions, Resources(runtime=600)) == partitions
     assert suitable(partitions, most.model_copy(update=asked)) == []
+
+
+def test_a_time_limit_of_slurm_matters_to_the_jobs_that_suit_its_partition():
+    partitions = [
+        Partition("cpu", PartitionLimits()),
+        Partition("gpu", PartitionLimits(max_gpu=4, max_runtime=120)),
+        Partition("far", PartitionLimits(max_gpu=4), "another cluster"),
+    ]
+    jobs = [Resources(gpus=4, runtime=100), Resources(gpus=8, runtime=600)]
+
+    def told(**slurm):
+        return [*different_from(slurm, partitions, jobs)]
+
+    assert told() == []  # SLURM does not answer
+    assert told(cpu=10, gpu=100) == []
+    (sentence,) = told(cpu=10, gpu=99)
+    assert "partition gpu" in sentence
+    assert "set max_runtime: 99 " in sentence
+    (sentence,) = told(gpu=1000)
+    assert "a partition cpu in SLURM" in sentence

@@ -24,7 +24,7 @@ def test_a_client_without_a_controller_is_not_a_cluster(answers):
     assert controller() == (False, "no client (sbatch is not on the PATH)")
     answers("echo 'Slurmctld is DOWN'; exit 1")
     assert controller()[0] is False
-    answers("echo 'Slurmctld(primary) at here is UP'")
+    answers("[ \"$*\" = ping ] && echo 'Slurmctld(primary) at here is UP'")
     assert controller() == (True, "controller up")
 
 
@@ -37,5 +37,6 @@ def test_time_limits_are_those_that_scontrol_prints(answers):
         f"PartitionName={name} DefaultTime=00:10:00 MaxTime={limit} MinNodes=0"
         for name, limit in limits.items()
     ]
-    answers("\n".join(f"echo '{line}'" for line in lines))
+    asked = '[ "$*" = "--all --oneliner show partition" ] || exit 1'
+    answers("\n".join([asked, *(f"echo '{line}'" for line in lines)]))
     assert time_limits() == {"a": 30, "b-1": 720, "c": 49 * 60 + 30, "d": math.inf}

@@ -84,3 +84,9 @@ def test_what_is_rehearsed_lies_apart_and_judges_nothing(rehearsed):
 def test_a_command_repeats_the_rehearsal(rehearsed):
     table = rehearsed.paper("variance").artifacts["table5"]
     assert table.command == "snakemake variance_table5 --config scale=full fast_dev_run=True"
+
+
+def test_no_job_asks_for_the_time_or_the_memory_of_a_training(rehearsed):
+    asked = [rehearsed.resources(run) for run in rehearsed.runs.values()]
+    assert max(each.runtime for each in asked) <= 60
+    assert max(each.mem_mb for each in asked) <= 8000

@@ -283,3 +283,10 @@ def test_a_task_or_a_dataset_that_is_none_is_one_sentence(small_checkout, delta,
     write(small_checkout, "laptop", f"recipes: {{wide: {{{delta}}}}}")
     with pytest.raises(VitrailError, match=rf"recipe 'wide' at scale 'laptop'.*{said}"):
         load_catalog(small_checkout).paper("template").recipe("wide")
+
+
+def test_a_dataset_is_named_in_place_of_another_unless_it_only_splits_the_same_images():
+    replaced = catalog_of("small").paper("position").names_replaced
+    assert replaced["flowers102"] == "Flowers-102"  # has fewer training images than flower-data
+    assert replaced["tiny-imagenet-20"] == "Imagenette"
+    assert "eurosat" not in replaced
