@@ -21,13 +21,13 @@ from timm.models import clean_state_dict
 from timm.utils.misc import natural_key
 from torch.utils.data import DataLoader, Dataset
 
+import vitrail.models  # noqa: F401
 from vitrail.commands import count, say
-from vitrail.errors import VitrailError, first_line, os_errors
+from vitrail.errors import VitrailError, did_you_mean, first_line, os_errors
 from vitrail.files import sha256
 from vitrail.image_files import UNREAD, is_image, is_turned, read_image, visible_files
 from vitrail.measures.loading import evenly_spread
 from vitrail.measures.outputs import UNKNOWN, require_classes
-from vitrail.model_names import require_model
 from vitrail.weights_file import OWN, find_weights
 
 MOST_TOLD = 12  # how many labels are printed, so that the user can check their order
@@ -254,7 +254,9 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     options: dict[str, Any] = {}
     weights: dict[str, torch.Tensor] = {}
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
-        require_model(name)
+        if not timm.is_model(name):
+            known = did_you_mean(name, timm.list_models())
+            raise VitrailError(f"there is no model '{name}'{known}")
     elif checkpoint is not None:
         raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
     if checkpoint is not None:
