@@ -164,6 +164,6 @@ def different_from(
         elif slurm[name] < min(written, asked):
             limit = "none" if written == math.inf else f"{written:g} minutes"
             yield (
-                f"the max_runtime of partition {name} that SLURM has, {slurm[name]:g} minutes "
-                f"(the file has {limit}); set max_runtime: {slurm[name]:g} in {PARTITIONS}"
+                f"the right max_runtime of partition {name}: SLURM's limit is {slurm[name]:g} "
+                f"minutes, and {PARTITIONS} has {limit}; set max_runtime: {slurm[name]:g} there"
             )

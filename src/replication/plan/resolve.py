@@ -229,7 +229,8 @@ class PaperAtScale:
     def names_replaced(self) -> dict[str, str]:
         """Return the stand-ins that this scale reads, each with the names of what it replaces.
 
-        A dataset that only splits the same images otherwise (EuroSAT by the seed) is left out.
+        A dataset is left out if it has the name and the numbers of images of what it replaces: it
+        is the same with another split.
         """
 
         def content(name: str) -> tuple[str, int, int]:

@@ -83,7 +83,7 @@ def _exceeded(partitions: Sequence[Partition], asked: Resources) -> str:
     largest = {key: max(getattr(each, key) for each in with_gpus) for key in wanted}
     exceeded = [key for key in wanted if wanted[key] > largest[key]]
     found = " and ".join(f"{key} {of}is {largest[key]:.0f}" for key in exceeded)
-    return f"the largest {found}" if found else "each limit is met by some partition, all by none"
+    return f"the largest {found}" if found else "no partition is large enough for all of these"
 
 
 def _written(asked: Resources) -> str:

@@ -254,6 +254,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     options: dict[str, Any] = {}
     weights: dict[str, torch.Tensor] = {}
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
+        # Not `require_model`, which compares whole names: here the beginning of a name is enough.
         if not timm.is_model(name):
             known = did_you_mean(name, timm.list_models())
             raise VitrailError(f"there is no model '{name}'{known}")

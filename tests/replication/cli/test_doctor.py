@@ -184,7 +184,7 @@ def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail
     assert told("gpu: {max_gpu: 8, max_runtime: 60}") == (0, "")
     for limit in ("", ", max_runtime: 120"):
         code, missing = told(f"gpu: {{max_gpu: 8{limit}}}")
-        assert (code, "set max_runtime: 60 in" in missing) == (1, True)
+        assert (code, "set max_runtime: 60 there" in missing) == (1, True)
     code, missing = told("gpus: {max_gpu: 8}")
     assert (code, "partition gpus in SLURM, which has only cpu, gpu" in missing) == (1, True)
 
