@@ -192,8 +192,9 @@ def _evaluate(
     sides = _sides(claim, measured, cells)
     found = {row: (left, right) for row, (left, right) in sides.items() if left and right}
     missing = [row for row in sides if row not in found]
+    not_run = ", ".join(missing).removesuffix(".")  # a name may end in an abbreviation
     if not found:
-        detail = f"Not run: {', '.join(missing) or claim.operands[0].artifact}."
+        detail = f"Not run: {not_run or claim.operands[0].artifact}."
         unknown = {"stand_in": False, "of_hardware": False, "artifact": claim.left.artifact}
         return {**common, "status": "not run", "detail": detail, **unknown}
     gates = {row: _gate(claim, pair, tuning_results) for row, pair in found.items()}
@@ -207,7 +208,7 @@ def _evaluate(
     known = uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
     decides = f"Of {len(tested)} rows, {worst} decides: " if _of_rows(claim) else ""
-    left_out = f" Not run: {', '.join(missing)}." if missing else ""
+    left_out = f" Not run: {not_run}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
     left_out += _at_each_rate(left, right, tuning_results or {})
     of_rows = {row: gate for row, gate in gates.items() if gate}
