@@ -1,6 +1,6 @@
 """Upsampling a table of white noise loses variance, and UP(P) / sqrt(k) restores it (Theorem 1).
 
-A trained table is smooth: it loses almost no variance, and the paper's constant makes it too large.
+A smooth table loses almost no variance, and the paper's constant makes its variance too large.
 `calibration="empirical"`, an extension of ours, restores the variance of any table.
 """
 

@@ -18,9 +18,9 @@ Var[P], and `replication.papers.variance.figures` draws their ratio, divided by 
 The calibration ``constant`` is the paper's: the k of its Table 2 for every image size. It is named
 ``iid`` in the tables of `replication.papers.variance.measures`, and ``UP(P) / sqrt(k)`` in
 `vitrail.variance.resolution_accuracy`. The other calibrations are ours. ``exact`` computes k for
-this change of size, antialiased or not. Both calibrations use the k of white noise. Learned tables
-are smooth and lose much less variance; therefore ``empirical`` multiplies by
-sqrt(Var[P] / Var[UP(P)]) of the given table.
+this change of size, antialiased or not. Both calibrations use the k of white noise. A smooth
+table loses much less variance, so ``empirical`` multiplies by sqrt(Var[P] / Var[UP(P)]) of the
+given table.
 
 The defaults of the functions are timm's: UP(P) with antialiasing, and no calibration. The paper's
 method needs two options:
