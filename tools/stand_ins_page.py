@@ -32,7 +32,8 @@ tell that on real data.
 """
 ABOUT_CLAIMS = """\
 A cell below has the left side of the claim less its right side, with its 95 % interval, and the
-verdict, which also depends on the number of claims. Octic models have about ViT's FLOPs in both.
+verdict, which also depends on the number of claims. Octic models are wider than ViT, with
+similar FLOPs, in both.
 """
 
 

@@ -389,13 +389,13 @@ def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults 
 def _too_wide(claim: Claim, left: Side, right: Side) -> str:
     """Return a remark if the half-width of the interval exceeds twice the printed effect; else "".
 
-    Such a claim needs more seeds.
+    Such a claim needs more seeds. A printed time or memory is of other hardware, so there is none.
     """
     known = uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
-    if claim.relation not in ("above", "below") or not known or effect is None:
+    if claim.kind == "timing" or claim.relation not in ("above", "below"):
         return ""
-    if known.half_width <= 2 * abs(effect[0]):
+    if not known or effect is None or known.half_width <= 2 * abs(effect[0]):
         return ""
     return f" Too wide to see twice the printed effect, {effect[0]:+.3g}."
 

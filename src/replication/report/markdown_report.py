@@ -123,13 +123,14 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
 
 
 def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
-    """Return a claim's `verdict` with its kind, its registration, and whether a stand-in was used.
+    """Return a claim's `verdict` with its kind, its registration, and what is not the paper's own.
 
     If the claim was not run, return only "not run".
     """
     if claim["status"] == "not run":
         return claim["status"]
     where = " on another model or other data" if claim["stand_in"] else ""
+    where = " on other hardware" if claim["of_hardware"] else where
     kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
     return f"{verdict}{where} ({kind})"
 

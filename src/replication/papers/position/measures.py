@@ -34,6 +34,7 @@ from vitrail.measures.position_shap.measure import position_shap
 from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.measures.position_shap.sweep import default_permutations
 from vitrail.position.embeddings.auto import AutoPE, AutoRoPE
+from vitrail.position.embeddings.base import AdditiveEmbedding
 from vitrail.position.embeddings.rope import RoPE
 from vitrail.seeding import derive
 
@@ -111,11 +112,13 @@ def summary(result: PositionShap) -> dict[str, Any]:
 
 
 def learned(model: nn.Module) -> dict[str, Any]:
-    """Return the factors and angles that a model's embedding has learned (Fig. 9), if it has any.
+    """Return the norm, factors and angles that a model's embedding has learned (Fig. 9).
 
     Source: position, App. I.
 
     Returns:
+        for an embedding that is added to patches ``norm``, the root mean square over positions of
+        the norm of what is added to a patch, a factor of Auto-PE included;
         for Auto-PE ``gamma``, the mean absolute factor; ``gamma/signed``, the mean factor; and
         ``gamma/layers``, a list of factors: one for Auto-APE, one for each layer for Auto-RoPE. For
         RoPE and Auto-RoPE ``angle``, in radians, by which a pair of channels turns from one patch
@@ -125,6 +128,9 @@ def learned(model: nn.Module) -> dict[str, Any]:
     embedding = getattr(model, "pos_embed", None)
     values: dict[str, Any] = {}
     with torch.no_grad():
+        if isinstance(embedding, AdditiveEmbedding):
+            added = embedding.table(1)[..., -embedding.layout.num_patches :, :].double()
+            values["norm"] = added.square().sum(dim=-1).mean().sqrt().item()
         if isinstance(embedding, AutoPE | AutoRoPE):
             gamma = embedding.gamma.double().flatten()
             values |= {

@@ -27,11 +27,11 @@ from vitrail.measures.position_shap.shapley import (
 )
 from vitrail.measures.position_shap.sweep import (
     collate,
+    draw_order,
     draw_permutations,
     logits_of,
     require_measurable,
 )
-from vitrail.seeding import derive
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,10 @@ class Fold:
 
 
 def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0) -> list[Fold]:
-    """Split batches into random halves, each the background of the other (position, App. E).
+    """Split random batches into halves, each the background of the other (position, App. E).
+
+    The background must be a sample of all images (position, Sec. 3), so batches do not follow the
+    order of the dataset, which may be sorted by class.
 
     If the last batch is not full, samples of the previous batch complete the background, so that
     the last batch may have any size. `positions` is N, the number of positions that permute.
@@ -56,9 +59,7 @@ def draw_folds(samples: int, positions: int, batch_size: int = 32, seed: int = 0
         raise VitrailError(f"batch_size is {batch_size}; P-SHAP halves batches: give at least 2")
     folds = []
     previous = torch.empty(0, dtype=torch.long)
-    for number, batch in enumerate(torch.arange(samples).split(batch_size)):
-        generator = torch.Generator().manual_seed(derive("P-SHAP halves", seed, number))
-        batch = batch[torch.randperm(len(batch), generator=generator)]
+    for batch in draw_order(samples, seed).split(batch_size):
         halves = batch.tensor_split(2)
         for explained, background in (halves, halves[::-1]):
             if len(explained):

@@ -130,7 +130,7 @@ def require_halves(permutations: int) -> None:
 
 
 def draw_order(samples: int, seed: int) -> Tensor:
-    """Return the order ``(samples,)`` in which a sweep that may stop early takes its samples."""
+    """Return a random order ``(samples,)`` in which P-SHAP takes its samples."""
     generator = torch.Generator().manual_seed(derive("P-SHAP order", seed))
     return torch.randperm(samples, generator=generator)
 

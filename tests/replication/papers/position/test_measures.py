@@ -229,14 +229,29 @@ def test_a_single_estimate_has_no_spread(readout):
 
 @pytest.mark.parametrize("embedding", ["none", "ape", "sin", "rpe", "irpe", "cape", "ff"])
 def test_an_embedding_without_factor_and_angles_has_learned_neither(micro, embedding):
-    assert learned(micro(embedding)) == {}
+    assert learned(micro(embedding)).keys() <= {"norm"}
+
+
+def test_the_norm_is_of_what_is_added_to_a_patch(micro):
+    plain, auto = micro("ape"), micro("auto-ape")
+    patches = plain.pos_embed.layout.num_patches
+    weight = torch.zeros_like(plain.pos_embed.weight)
+    weight[:-patches] = 7  # of the class token, if there is one
+    weight[-1, :2] = torch.tensor([3.0, 4.0])  # one patch of norm 5
+    plain.pos_embed.weight.data = weight
+    auto.pos_embed.embedding.weight.data = weight.clone()
+    auto.pos_embed.gamma.data = torch.tensor(-2.0)
+    assert learned(plain)["norm"] == pytest.approx(5 / patches**0.5)
+    assert learned(auto)["norm"] == pytest.approx(10 / patches**0.5)
 
 
 def test_a_factor_counts_by_its_size(micro):
     model = micro("auto-ape")
-    assert learned(model) == {"gamma": 0.5, "gamma/signed": 0.5, "gamma/layers": [0.5]}
+    values = learned(model)
+    assert (values["gamma"], values["gamma/signed"], values["gamma/layers"]) == (0.5, 0.5, [0.5])
     nn.init.constant_(model.pos_embed.gamma, -0.25)
-    assert learned(model) == {"gamma": 0.25, "gamma/signed": -0.25, "gamma/layers": [-0.25]}
+    values = learned(model)
+    assert (values["gamma"], values["gamma/signed"], values["gamma/layers"]) == (0.25, -0.25, [-0.25])
 
 
 def test_the_factors_of_rope_are_averaged_over_layers(micro):
