@@ -246,8 +246,8 @@ class Estimate:
             }
             rows.append([*row.values()])
         title = (
-            f"Trainings on {costs.device.title} (seeds done, GFLOPs of an image, images/s of one "
-            f"device, {unit} of one training on all its devices)"
+            f"Trainings on {costs.device.title} (seeds done, training GFLOPs of an image, images/s "
+            f"of one device, {unit} of one training on all its devices)"
         )
         table([*row], rows, ["images", "GFLOPs", "images/s", unit, "GPUs"], title)
         low, high = costs.device.sustained

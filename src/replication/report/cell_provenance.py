@@ -353,6 +353,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
         _print_claim(claim, "" if number else "claims")
     if not origin["claims"]:
         tell("claims", "none uses this cell")
+    if cell.records:
+        tell("one seed", f"{catalog.snakemake(str(cell.records[0]))}{catalog.profile_hint}")
     if origin["measurements"]:
         _print_measurements(origin["measurements"], origin["origin"])
     if origin["trainings"]:

@@ -251,7 +251,8 @@ def test_a_factor_counts_by_its_size(micro):
     assert (values["gamma"], values["gamma/signed"], values["gamma/layers"]) == (0.5, 0.5, [0.5])
     nn.init.constant_(model.pos_embed.gamma, -0.25)
     values = learned(model)
-    assert (values["gamma"], values["gamma/signed"], values["gamma/layers"]) == (0.25, -0.25, [-0.25])
+    expected = (0.25, -0.25, [-0.25])
+    assert (values["gamma"], values["gamma/signed"], values["gamma/layers"]) == expected
 
 
 def test_the_factors_of_rope_are_averaged_over_layers(micro):
