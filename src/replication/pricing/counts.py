@@ -11,6 +11,7 @@ import csv
 import functools
 import inspect
 import io
+from argparse import ArgumentParser
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import astuple, dataclass, fields
@@ -169,4 +170,6 @@ def write_counted(catalogs: Iterable[Catalog]) -> None:
 
 
 if __name__ == "__main__":
+    parser = ArgumentParser(description=f"Count the models that are priced, and write {COUNTED}.")
+    parser.parse_args()  # it has no options
     exit_on_error(lambda: write_counted([load_catalog(scale=scale) for scale in COUNTED_SCALES]))
