@@ -92,6 +92,7 @@ CHECKS = {
         "torch.testing.assert_close(shifted, logits.roll((7, 30), (2, 3)))"
     ),
     "octic_h8_vit": "assert change < 1e-5 * model(image).abs().max()",
+    "operations": "assert 3.5 < 4.6392 / (operations.macs / 1e9) < 4",
 }
 """The same of the rest of that page, but for what needs more than torch and timm."""
 

@@ -23,7 +23,7 @@ ABOUT = """\
 
 Before scale `small` trained models on real images, small models were trained on stand-ins: images
 that we composed of two photographs and scans of digits. What came out there is no evidence about
-the papers. [`{name}`]({name}) has the {decided} empirical claims that were decided on stand-ins,
+the papers. [`{name}`]({name}) has the {decided} empirical claims that were judged on stand-ins,
 each at the scale that trained its models longest ([scales](protocol.md#scales-on-stand-ins)).
 
 A claim is listed here when it has been judged on real data, too. {both} have been, several of them

@@ -118,7 +118,14 @@ def test_the_better_auto_pe_is_above_the_better_plain_pe_on_all_datasets():
 @pytest.mark.parametrize("scale", ["workstation", "full"])
 def test_every_printed_value_has_a_cell_and_all_but_words_are_measured(scale):
     paper = catalog_of(scale).paper("position")
-    assert {*paper.artifacts} == {*PRINTED, *FIGURES, "controlled", "kernel_shap", "others"}
+    assert {*paper.artifacts} == {
+        *PRINTED,
+        *FIGURES,
+        "controlled",
+        "kernel_shap",
+        "norms",
+        "others",
+    }
     for name, artifact in paper.artifacts.items():
         cells = [cell for cell in artifact.cells if cell.printed]
         assert len(cells) == PRINTED.get(name, 0)
