@@ -62,7 +62,8 @@ LETTER, HANDLE, LINE_HEIGHT = 0.055, 0.45, 0.14  # inches, in a legend
 CROWDED = (0.08, 0.12)  # points within these fractions of width and height cover each other
 INSET = (0.3, 0.28)
 AROUND = ((0.1, 0.09), (0.03, 0.12))  # space for its labels (left, below), title (right, above)
-CORNERS = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66))  # of equal ones, the first
+# Places of the inset; of equally empty ones, the first.
+PLACES = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66), (0.4, 0.66))
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
@@ -329,10 +330,10 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) 
             shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
             before, after = np.array(AROUND)
             inside = [
-                ((shares >= corner - before) & (shares <= corner + after + INSET)).all(axis=1).sum()
-                for corner in np.array(CORNERS)
+                ((shares >= place - before) & (shares <= place + after + INSET)).all(axis=1).sum()
+                for place in np.array(PLACES)
             ]
-            inset = axes.inset_axes((*CORNERS[int(np.argmin(inside))], *INSET))
+            inset = axes.inset_axes((*PLACES[int(np.argmin(inside))], *INSET))
             _draw(inset, own, _colours(points), links)
             inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
             inset.margins(0.15)
