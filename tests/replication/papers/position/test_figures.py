@@ -10,8 +10,8 @@ from matplotlib.colors import same_color
 from replication.config.datasets import load_registry
 from replication.context import Described
 from replication.papers.position.figures import (
-    CORNERS,
     MODELS,
+    PLACES,
     fig1,
     fig2,
     fig3a,
@@ -106,7 +106,7 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     assert drawn(inset) == {"EuroSAT, APE": (0.006, 0.0), "EuroSAT, no PE": (0.0, 2.0)}
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
-    assert corner == pytest.approx(CORNERS[0])  # below and to the right, where no point is
+    assert corner == pytest.approx(PLACES[0])  # below and to the right, where no point is
     # A point where the title of an inset in that corner would be, and none in the corner beside it.
     beside = {**rows, "SVHN, no PE": (0.2, 30.0)}
     beside |= {"CIFAR-10, APE": (0.35, 90.0), "CIFAR-10, no PE": (0.3, 56.2)}
@@ -114,7 +114,7 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     (inset,) = fig.axes[0].child_axes
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
-    assert corner == pytest.approx(CORNERS[1])
+    assert corner == pytest.approx(PLACES[1])
     spread = {row: value for row, value in rows.items() if "SVHN" in row}
     assert fig3a(tidy(spread), []).axes[0].child_axes == []
 
