@@ -389,7 +389,8 @@ def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults 
 def _too_wide(claim: Claim, left: Side, right: Side) -> str:
     """Return a remark if the half-width of the interval exceeds twice the printed effect; else "".
 
-    Such a claim needs more seeds. A printed time or memory is of other hardware, so there is none.
+    Such a claim needs more seeds. Times and memory get no remark: the printed ones are of other
+    hardware.
     """
     known = uncertainty(left, right)
     effect = printed_effect([side.printed for side in (left, right) if side.printed])
