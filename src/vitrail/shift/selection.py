@@ -335,7 +335,7 @@ class FixedSelection(nn.Module):
 
 
 class PerLayerSelection(FixedSelection):
-    """The paper's selection: each strided operation takes the grid of the most energy."""
+    """The paper's energies: each strided operation takes the grid of the most energy."""
 
     name = "per_layer"
     per_operation = True
