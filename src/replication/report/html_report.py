@@ -27,7 +27,13 @@ from replication.records.nodes import RenderingNode, report_files
 from replication.records.records import require_record
 from replication.report.forest import forest
 from replication.report.formatting import datasets_read, spans
-from replication.report.markdown_report import LEGEND, as_markdown, controls_of, effect_of
+from replication.report.markdown_report import (
+    LEGEND,
+    as_markdown,
+    controls_of,
+    effect_of,
+    tested_effect,
+)
 from replication.report.results import count_papers, results_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
@@ -106,6 +112,7 @@ def as_html(results: Results) -> str:
         "inlined": _inlined,
         "rendered": _rendered,
         "effect": effect_of,
+        "tested_effect": tested_effect,
         "heading": heading,
         "size": _size,
     }

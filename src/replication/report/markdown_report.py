@@ -104,8 +104,14 @@ def _headline(claim: Mapping[str, Any]) -> list[str]:
         markdown_escape(f"{claim['statement']} ({claim['source']})"),
         claim["kind"],
         f"**{claim['status']}**",
-        *effect_of(claim),
+        *tested_effect(claim),
     ]
+
+
+def tested_effect(claim: Mapping[str, Any]) -> list[str]:
+    """Return the texts of `effect_of`, the effect empty where the claim was not tested."""
+    effect, *others = effect_of(claim)
+    return ["" if claim["status"] == "not tested" else effect, *others]
 
 
 def effect_of(claim: Mapping[str, Any]) -> list[str]:
