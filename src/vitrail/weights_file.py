@@ -68,7 +68,8 @@ def read_checkpoint(path: Path) -> Any:
         ) from None
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         raise VitrailError(
-            f"{path} is damaged ({first_line(error)}): delete it and make it again"
+            f"{path} is no file of weights, or is damaged ({type(error).__name__}: "
+            f"{first_line(error)}): give a file that torch.save or safetensors has written"
         ) from None
 
 

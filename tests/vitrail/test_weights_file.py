@@ -128,7 +128,7 @@ def test_damaged_files_are_one_sentence(tmp_path, name):
     whole = file.read_bytes()
     for size in (0, 1, 10, 70, len(whole) // 2, len(whole) - 1):
         file.write_bytes(whole[:size])
-        with pytest.raises(VitrailError, match=rf"{name} is (damaged|refused)") as error:
+        with pytest.raises(VitrailError, match=rf"{name} is .*(damaged|refused)") as error:
             read_checkpoint(file)
         assert "\n" not in str(error.value)
 

@@ -81,7 +81,7 @@ def audit(
     import torch
 
     from vitrail.commands import audit_parts as parts
-    from vitrail.commands.audit_answers import Seen, answers
+    from vitrail.commands.audit_answers import Seen, answers, interval
     from vitrail.commands.audit_page import page
     from vitrail.commands.inputs import (
         Folder,
@@ -96,16 +96,17 @@ def audit(
     without_tf32()
     find_images(data)  # before weights are downloaded
     torch.manual_seed(seed)
-    network = create(model, pretrained, checkpoint)
+    network = create(model, pretrained, checkpoint).to(device)
+    own = parts.own_size(network)
+    parts.require_sizes(network, size or ())
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
     folder = Folder(data, network.num_classes, images, class_names(network, class_map))
     chosen = len(folder)
     folder.leave_out_damaged(workers)
     say(*folder.told())
-    own = parts.own_size(network)
     sizes = sorted({own, *(size or (STEP * math.ceil(own * times / STEP) for times in LARGER))})
     audited = parts.Audited(
-        model=network.to(device),
+        model=network,
         output=output,
         seed=seed,
         workers=workers,
@@ -146,7 +147,7 @@ def audit(
             row["quantity"],
             row["condition"],
             f"{row['value']:.4g} {row['unit']}".rstrip(),
-            parts.interval(row),
+            interval(row),
         )
         for name, part in found.items()
         for row in part.get("rows", [])

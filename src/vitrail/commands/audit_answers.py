@@ -2,13 +2,14 @@
 
 Each answer begins with yes or no and the limit between the two, and is based on rows of the audit.
 It also gives a value to compare with: one that a paper prints for models on ImageNet, or one that
-holds for a model by its construction.
+holds for a model by its construction. If the answer is no, it names a recipe that mends this, where
+there is one.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ from vitrail.commands import count
 Part = Mapping[str, Any]
 Row = Mapping[str, Any]
 
+KEPT = "prediction stays"
+"""The quantity of rows with a share of unchanged predictions."""
 CONSISTENT = 99
 """Percent of images: a model with a larger share of unchanged predictions is called consistent. The
 limit is between the shift paper's values for Swin-T and for A-Swin-T under circular shifts. Under
@@ -29,6 +32,17 @@ ROUNDING = 1e-3
 """The largest difference of two logits that rounding in float32 may cause."""
 ONE_CLASS = 0.95
 """Share of images: if a model predicts one class for more of them, the user is warned."""
+RECIPES = {
+    "Circular shifts": (
+        "make_shift_equivariant makes a Swin, SwinV2, MViTv2 or CvT consistent: "
+        "docs/library.md#make-my-swin-shift-equivariant-and-fine-tune-it"
+    ),
+    "Turns and mirrors": (
+        "GroupAverage makes any model consistent: "
+        "docs/library.md#make-my-vit-invariant-to-turns-and-mirrors"
+    ),
+}
+"""What makes a model consistent and where this is described, by the part of an audit."""
 YARDSTICKS = {
     "C-Cons.": {"Swin-T": 86.68, "A-Swin-T (Ours)": 99.98},
     "S-Cons.": {"Swin-T": 92.41, "A-Swin-T (Ours)": 93.24},
@@ -59,45 +73,79 @@ class Seen:
 
 
 def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
-    """Yield a paragraph for each question that the measured `parts`, by name, can answer."""
+    """Yield a paragraph for each question, answered from the `parts` of an audit by name."""
     yield from _warning(seen)
-    if rows := _rows(parts["Circular shifts"]):
-        two, worst = [row for row in rows if row["quantity"] == "prediction stays"]
-        (change,) = [row for row in rows if "largest difference" in row["quantity"]]
-        lower = min(worst, two, key=lambda row: row["value"])
-        verdict = _verdict(lower, change["value"] <= ROUNDING, seen)
-        yield (
-            f"Is it consistent under shifts? {verdict} {_measured(worst)} keep their prediction "
-            f"under all of 16 circular shifts, {two['value']:.4g} %{_interval(two)} have the same "
-            f"prediction under two. {_printed('C-Cons.')} under two."
-        )
-    if rows := _rows(parts["Standard shifts"]):
-        (crops,) = [row for row in rows if row["condition"].startswith("crops")]
-        yield (
-            f"Also where shifts change the image's border? {_verdict(crops, False, seen)} "
-            f"{_measured(crops)} have the same prediction in two crops. {_printed('S-Cons.')}, so "
-            "no model of that paper is consistent in this test."
-        )
-    if rows := _rows(parts["Turns and mirrors"]):
-        together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
-        kept = together.pop("prediction stays")
-        (equal,) = together.values()
-        verdict = _verdict(kept, equal["value"] == 100, seen)
-        yield (
-            f"Is it consistent under turns and mirrors? {verdict} {_measured(kept)} have the same "
-            "prediction in all eight views. A D8 model of the octic paper keeps all predictions "
-            "by its construction."
-        )
-    if rows := _rows(parts["P-SHAP"]):
-        share = rows[0]
-        over = count(len(seen.predicted), "image")
-        if seen.labelled:
-            over = f"the {share['images']} of {over} that are predicted correctly"
-        yield (
-            f"Does it use position? {_uses_position(share, seen)} P-SHAP is the share of a "
-            f"prediction that is due to position: {share['value']:.2g}{_interval(share)}, over "
-            f"{over}. For a ViT-Ti trained on ImageNet it is about 0.2 (position, Appendix H)."
-        )
+    for name, (question, answer) in QUESTIONS.items():
+        part = parts[name]
+        if "refused" in part:
+            yield f"{question} Not measured: {part['refused']}."
+        else:
+            told = f"{question} {answer(part['rows'], seen)} {recipe(name, part)}"
+            yield told.rstrip()
+
+
+def recipe(name: str, part: Part) -> str:
+    """Return the recipe for a part of an audit whose answer is no; "" if there is none."""
+    kept = _kept(part.get("rows", []))
+    no = kept and _lowest(kept)["high"] < CONSISTENT
+    return RECIPES.get(name, "") if no else ""
+
+
+def interval(row: Row) -> str:
+    """Return a row's 95 % interval as text without exponents, "" if it has none."""
+    return "" if row["low"] is None else f"{_short(row['low'])} to {_short(row['high'])}"
+
+
+def _circular_shifts(rows: Sequence[Row], seen: Seen) -> str:
+    two, worst = kept = _kept(rows)
+    (change,) = [row for row in rows if "largest difference" in row["quantity"]]
+    return (
+        f"{_verdict(_lowest(kept), change['value'] <= ROUNDING, seen)} {_measured(worst)} keep "
+        f"their prediction under all of 16 circular shifts, {_share(two)} have the same prediction "
+        f"under two. On ImageNet {_printed('C-Cons.')} under two."
+    )
+
+
+def _standard_shifts(rows: Sequence[Row], seen: Seen) -> str:
+    padded, crops = kept = _kept(rows)
+    return (
+        f"{_verdict(_lowest(kept), False, seen)} {_measured(padded)} have the same prediction "
+        f"under two shifts that leave black pixels, {_share(crops)} in two crops. In crops of "
+        f"ImageNet {_printed('S-Cons.')}, so no model of that paper is consistent in this test."
+    )
+
+
+def _turns(rows: Sequence[Row], seen: Seen) -> str:
+    together = {row["quantity"]: row for row in rows if row["condition"] == "all of these"}
+    kept = together.pop(KEPT)
+    (equal,) = together.values()
+    return (
+        f"{_verdict(kept, equal['value'] == 100, seen)} {_measured(kept)} have the same prediction "
+        "in all eight views. A D8 model of the octic paper keeps all predictions by its "
+        "construction."
+    )
+
+
+def _position(rows: Sequence[Row], seen: Seen) -> str:
+    (share,) = rows
+    within = f"95 %: {interval(share)}" if interval(share) else share["condition"]
+    over = count(len(seen.predicted), "image")
+    if seen.labelled:
+        over = f"the {share['images']} of {over} that are predicted correctly"
+    return (
+        f"{_uses_position(share, seen)} P-SHAP is the share of a prediction that is due to "
+        f"position: {_short(share['value'], 2)} ({within}), over {over}. For a ViT-Ti trained on "
+        "ImageNet it is about 0.2 (position, Appendix H)."
+    )
+
+
+QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Row], Seen], str]]] = {
+    "Circular shifts": ("Is it consistent under shifts?", _circular_shifts),
+    "Standard shifts": ("Also where shifts change the image's border?", _standard_shifts),
+    "Turns and mirrors": ("Is it consistent under turns and mirrors?", _turns),
+    "P-SHAP": ("Does it use position?", _position),
+}
+"""Questions by the part of an audit that answers them, and the function that writes the answer."""
 
 
 def _warning(seen: Seen) -> Iterator[str]:
@@ -115,8 +163,13 @@ def _warning(seen: Seen) -> Iterator[str]:
         )
 
 
-def _rows(part: Part) -> list[Row]:
-    return list(part.get("rows", []))
+def _kept(rows: Sequence[Row]) -> list[Row]:
+    return [row for row in rows if row["quantity"] == KEPT]
+
+
+def _lowest(rows: Sequence[Row]) -> Row:
+    """Return the row with the lowest interval; all are shares of the same images."""
+    return min(rows, key=lambda row: row["value"])
 
 
 def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
@@ -160,13 +213,18 @@ def _images_needed() -> int:
 
 
 def _measured(row: Row) -> str:
-    return f"{row['value']:.4g} % of {count(row['images'], 'image')}{_interval(row)}"
+    return _share(row, f" of {count(row['images'], 'image')}")
 
 
-def _interval(row: Row) -> str:
-    return "" if row["low"] is None else f" (95 %: {row['low']:.3g} to {row['high']:.3g})"
+def _share(row: Row, of: str = "") -> str:
+    return f"{row['value']:.4g} %{of} (95 %: {interval(row)})"
+
+
+def _short(value: float, digits: int = 3) -> str:
+    """Return a percentage or a P-SHAP in so many significant digits, but at most 4 decimals."""
+    return f"{round(value, 4):.{digits}g}"
 
 
 def _printed(column: str) -> str:
     plain, adaptive = YARDSTICKS[column].values()
-    return f"On ImageNet Swin-T has {plain} % and A-Swin-T {adaptive} % (shift, Table 2)"
+    return f"Swin-T has {plain} % and A-Swin-T {adaptive} % (shift, Table 2)"

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 
-from vitrail.commands.audit_answers import CONSISTENT
+from vitrail.commands.audit_answers import CONSISTENT, KEPT, interval, recipe
 from vitrail.style import MARKERS, STYLE, colour, figure, save, stamp
 
 Part = Mapping[str, Any]
@@ -34,8 +34,8 @@ def page(parts: Mapping[str, Part], title: str, origin: str, stem: Path) -> None
     plain = {"text.parse_math": False}
     shape: Any = {"aspect": 0.9, "rows": 2, "columns": 2, "height_ratios": (1, 0.8)}
     fig, axes = figure("text", settings=plain, **shape)
-    _bars(axes[0, 0], "Shifted", parts["Circular shifts"], parts["Standard shifts"])
-    _bars(axes[0, 1], "Turned and mirrored", parts["Turns and mirrors"])
+    _bars(axes[0, 0], "Shifted", parts, "Circular shifts", "Standard shifts")
+    _bars(axes[0, 1], "Turned and mirrored", parts, "Turns and mirrors")
     _position(axes[1, 0], parts["P-SHAP"])
     _sizes(axes[1, 1], parts["Test sizes"])
     fig.suptitle("\n".join([textwrap.fill(_drawable(title), 100), _headline(parts["Accuracy"])]))
@@ -58,23 +58,29 @@ def _headline(accuracy: Part) -> str:
     return ", ".join(f"{row['quantity']} {_told(row)} %" for row in accuracy["rows"])
 
 
-def _bars(axes: Axes, title: str, *parts: Part) -> None:
-    """Draw a bar with the share of unchanged predictions for each condition."""
-    shares = [row for row in _begin(axes, title, *parts) if row["quantity"] == "prediction stays"]
+def _bars(axes: Axes, title: str, parts: Mapping[str, Part], *names: str) -> None:
+    """Draw a bar with the share of unchanged predictions for each condition of the named parts."""
+    own = {name: parts[name] for name in names}
+    shares = [row for row in _begin(axes, title, *own.values()) if row["quantity"] == KEPT]
     if not shares:
         return
-    names, values = ([row[key] for row in shares] for key in ("condition", "value"))
-    axes.barh(names, values, xerr=_errors(shares), color=colour(0), height=0.6, **WHISKERS)
+    conditions, values = ([row[key] for row in shares] for key in ("condition", "value"))
+    axes.barh(conditions, values, xerr=_errors(shares), color=colour(0), height=0.6, **WHISKERS)
     for place, value in enumerate(values):
         axes.text(102, place, f"{value:.1f}", va="center", fontsize=7)
     axes.invert_yaxis()
     axes.axvline(CONSISTENT, color="#404040", linestyle="--", linewidth=0.8)
-    axes.set(xlim=(0, 100), xlabel=f"predictions that stay, % (dashed: {CONSISTENT})")
+    label = [f"predictions that stay, % (dashed: {CONSISTENT})"]
+    for name, part in own.items():
+        file, _, _section = recipe(name, part).partition("#")  # sections' names are too wide here
+        label += textwrap.wrap(file, 46)
+    axes.set(xlim=(0, 100), xlabel="\n".join(label))
 
 
 def _position(axes: Axes, part: Part) -> None:
     for row in _begin(axes, "Dependence on position", part):  # a single one
-        axes.errorbar(row["value"], 0, xerr=_errors([row]), fmt="o", color=colour(0), capsize=3)
+        errors = _errors([row]) if interval(row) else None
+        axes.errorbar(row["value"], 0, xerr=errors, fmt="o", color=colour(0), capsize=3)
         axes.text(0.5, 0.6, _told(row), transform=axes.transAxes, ha="center")
         label = "P-SHAP: 0 is image alone, 1 is position alone"
         label += f"\n({row['condition']})" if row["condition"] else ""
@@ -133,4 +139,4 @@ def _errors(rows: Sequence[Row]) -> list[list[float]]:
 
 
 def _told(row: Row) -> str:
-    return f"{row['value']:.3g} ({row['low']:.3g} to {row['high']:.3g})"
+    return f"{row['value']:.3g}" + (f" ({interval(row)})" if interval(row) else "")

@@ -12,7 +12,7 @@ import hashlib
 import json
 import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +28,9 @@ from torch.utils.data import DataLoader
 from tqdm import tqdm
 
 from vitrail.commands import printable, say
+from vitrail.commands.audit_answers import KEPT
 from vitrail.commands.inputs import Folder, Listed
+from vitrail.commands.p_shap_interval import p_shap_interval
 from vitrail.errors import VitrailError, first_line, sentence
 from vitrail.files import atomic_path, sha256, write_atomically
 from vitrail.measures.accuracy import accuracy
@@ -60,9 +62,12 @@ TURNS = {
     "mrr": "180°, mirrored",
     "mrrr": "270°, mirrored",
 }
-KEPT = "prediction stays"
 FOUR_TURNS = "mean over turns of 0°, 90°, 180° and 270°"
-IDENTITY = {"data": "images or labels", "left_out": "images that cannot be read"}
+IDENTITY = {
+    "data": "images or labels",
+    "labels": "images or labels",
+    "left_out": "images that cannot be read",
+}
 """Names, in messages, of keys of an audit's identity, where they differ from the keys."""
 
 Result = TypeVar("Result")
@@ -139,6 +144,21 @@ def own_size(model: nn.Module) -> int:
     return cast(int, height)
 
 
+def require_sizes(model: nn.Module, sizes: Iterable[int]) -> None:
+    """Raise VitrailError if the model takes no images of one of the test `sizes` in pixels."""
+    own = own_size(model)
+    for pixels in sizes:
+
+        def measure(images: int, side: int = pixels) -> None:
+            blank = torch.zeros(images, 3, side, side), torch.zeros(images, dtype=torch.long)
+            right_at_size(model, [blank], side, own)
+
+        try:
+            _fitting(measure, 1)
+        except VitrailError as error:
+            raise VitrailError(f"--size {pixels}: {error}") from None
+
+
 def weights_digest(model: nn.Module) -> str:
     """Return a digest of the model's parameters and buffers: 16 hexadecimal digits."""
     noted = hashlib.sha256()
@@ -169,7 +189,7 @@ def list_images(
         listed = _read(path)
         begun = listed["identity"]
         if changed := [key for key in identity if begun.get(key) != identity[key]]:
-            other = " and ".join(IDENTITY.get(key, key) for key in changed)
+            other = " and ".join(dict.fromkeys(IDENTITY.get(key, key) for key in changed))
             raise VitrailError(
                 f"{path.parent} has an audit of other {other}: give another --output, or delete "
                 "that folder"
@@ -261,10 +281,7 @@ def _watched(model: nn.Module, name: str, total: int | None) -> Iterator[None]:
 
 def _accuracy(audited: Audited, batch_size: int) -> list[Row]:
     if not audited.labelled:
-        raise VitrailError(
-            f"{audited.unlabelled}: accuracy needs images in folders of the model's classes, which "
-            "--class-map FILE can name"
-        )
+        raise VitrailError(audited.unlabelled)
     found = accuracy(audited.model, audited.batches(batch_size))
     shares = {"top-1": found.top1}
     if cast(Any, audited.model).num_classes > 5:  # otherwise top-5 is always 100 %
@@ -329,8 +346,8 @@ def _p_shap(audited: Audited, batch_size: int) -> list[Row]:
         workers=audited.workers,
         resume=audited.output / "p-shap.part",
     ).require_correct()
-    row = _number("P-SHAP", "", result.mean, int(result.correct.sum()))
-    low, high = result.interval or (None, None)
+    low, high, too_few = p_shap_interval(result)
+    row = _number("P-SHAP", too_few, result.mean, int(result.correct.sum()))
     return [row | {"low": low, "high": high}]
 
 
@@ -426,8 +443,3 @@ def _fact(part: Part, name: str) -> Any:
         return made["device"]
     commit = made["commit"] if name == "vitrail" else None
     return commit[:8] if commit else made["packages"].get(name)
-
-
-def interval(row: Row) -> str:
-    """Return a row's 95 % interval as text, "" if it has none."""
-    return "" if row["low"] is None else f"{row['low']:.3g} to {row['high']:.3g}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import textwrap
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -55,6 +55,7 @@ class ClassNames(NamedTuple):
 
     names: Sequence[str]
     origin: str
+    required: bool = False  # whether the user has given them, so that images must have labels
 
 
 class Folder(Listed):
@@ -68,7 +69,8 @@ class Folder(Listed):
     of images, spread evenly; None is all.
 
     Raises:
-        VitrailError: there is no such folder, or no image in it.
+        VitrailError: there is no such folder, or no image in it, or the images have no labels
+            although the `known` names are `required`.
     """
 
     def __init__(
@@ -81,7 +83,8 @@ class Folder(Listed):
         found, self.unread = find_images(folder)
         found.sort()
         names = ["" if path.parent == folder else path.parent.name for path in found]
-        self.unlabelled, self.origin, self.ranks = _ranks(names, classes, known)
+        placed = list(zip(found, names, strict=True))
+        self.unlabelled, self.origin, self.ranks = _ranks(placed, classes, known)
         self.folder, self.available = folder, len(found)
         self.damaged: list[str] = []  # for each image that was left out, why it cannot be read
         chosen = evenly_spread(len(found), images)
@@ -200,32 +203,45 @@ def class_names(model: Any, class_map: Path | None) -> ClassNames | None:
             f"{origin} has {count(len(listed), 'name')} and the model {model.num_classes} classes: "
             f"{remedy}"
         )
-    return ClassNames(listed, origin)
+    return ClassNames(listed, origin, required=class_map is not None)
 
 
 def _ranks(
-    folders: Collection[str], classes: int, known: ClassNames | None
+    placed: Sequence[tuple[Path, str]], classes: int, known: ClassNames | None
 ) -> tuple[str, str, dict[str, int]]:
-    """Return why there are no labels ("" if there are), their origin, and the label by folder."""
-    own = sorted(sorted(set(folders)), key=natural_key)
+    """Return why there are no labels ("" if there are), their origin, and the label by folder.
+
+    `placed` has each image with the name of its folder, which is "" outside of folders.
+
+    Raises:
+        VitrailError: there are no labels, although the `known` names are `required`.
+    """
+    folders = {name: path.parent for path, name in placed}
+    own = sorted(sorted(folders), key=natural_key)
     synsets = ImageNetInfo().label_names()
     if known is None and classes == len(synsets) and set(own) <= set(synsets):
         known = ClassNames(synsets, "ImageNet's synsets")
-    why = ""
-    if "" in own:
-        why = "images lie outside of folders, which would name their classes"
+    why = closest = ""
+    if stray := [path for path, name in placed if not name]:
+        others = f", like {count(len(stray) - 1, 'other image')}," if stray[1:] else ""
+        why = f"{stray[0]}{others} lies in no subfolder that names its class"
     elif known is not None:
         told = Counter(known.names)
         if wrong := next((name for name in own if told[name] != 1), None):
-            are = "none" if told[wrong] == 0 else f"{told[wrong]}"
-            why = (
-                f"the name of the folder {wrong} is that of {are} of the classes in {known.origin}"
-            )
+            are = f"{told[wrong]} classes" if told[wrong] else "no class"
+            why = f"{known.origin} has {are} '{wrong}', as the folder {folders[wrong]} is named"
+            closest = "" if told[wrong] else did_you_mean(wrong, known.names)
     elif len(own) == classes:
         known = ClassNames(own, "folders in timm's order; --class-map FILE gives another")
     else:
         why = f"the images lie in {count(len(own), 'folder')} and the model has {classes} classes"
+    if why and known is not None and known.required:
+        raise VitrailError(
+            f"{why}: put each image into a folder with the name of its class in {known.origin}, or "
+            f"leave out --class-map{closest}"
+        )
     if why or known is None:
+        why += ": labels need images in folders of the model's classes, which --class-map can name"
         return why, "", {}
     ranks = {name: rank for rank, name in enumerate(known.names)}
     return "", known.origin, {name: ranks[name] for name in sorted(own, key=ranks.__getitem__)}

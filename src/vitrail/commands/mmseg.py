@@ -27,8 +27,8 @@ def mmseg(
 
     \b
     vitrail mmseg train configs/segmentation/a_swin_t_upernet_ade20k.py
-    vitrail mmseg test runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth --tta
-    vitrail mmseg infer runs/RUN/seed0/config.py runs/RUN/seed0/mmseg.pth photo.jpg --out seen
+    vitrail mmseg test runs/shift/RUN/seed0/config.py runs/shift/RUN/seed0/mmseg.pth --tta
+    vitrail mmseg infer runs/shift/RUN/seed0/config.py runs/shift/RUN/seed0/mmseg.pth photo.jpg
     """
     from vitrail.segmentation.tools import run_tool
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, cast
+from typing import Annotated
 
 import typer
 
@@ -25,7 +25,7 @@ from vitrail.errors import VitrailError
 def pshap(
     model: Annotated[
         str,
-        typer.Option(
+        typer.Argument(
             metavar="MODEL", help="A ViT: timm's name, hf-hub:OWNER/NAME or local-dir:FOLDER."
         ),
     ],
@@ -78,15 +78,16 @@ def pshap(
 ) -> None:
     """Measure the share of position in a ViT's predictions (P-SHAP).
 
-    Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model may have additive,
-    rotary or relative position embeddings, or those of octic and flip models. Each image takes one
-    forward pass and one more for each permutation of its positions. Where the folder has no labels
-    of the model's classes, the class that the model predicts is explained. Images that cannot be
-    read are named and left out.
+    Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model is one of timm's
+    ViT, DeiT, EVA, BEiT, relative-position (vit_relpos_...) or NaFlex models, or an octic, flip or
+    position_vit model of this library; the positions of others, such as Swin, cannot be permuted.
+    Each image takes one forward pass and one more for each permutation of its positions. Where the
+    folder has no labels of the model's classes, the class that the model predicts is explained.
+    Images that cannot be read are named and left out.
 
     \b
-    vitrail pshap --model vit_tiny_patch16_224 --data data/imagenette2-320/val
-    vitrail pshap --model vit_small_patch16_rope_224 --data photos --half-width 0.005
+    vitrail pshap vit_tiny_patch16_224 --data data/imagenette2-320/val
+    vitrail pshap vit_small_patch16_rope_224 --data photos --half-width 0.005
     """
     import torch
     from timm.data import create_transform, resolve_model_data_config
@@ -98,6 +99,7 @@ def pshap(
         find_images,
         require_device,
     )
+    from vitrail.commands.p_shap_interval import p_shap_interval
     from vitrail.measures.outputs import without_tf32
     from vitrail.measures.permutable import permutable
     from vitrail.measures.position_shap.measure import position_shap
@@ -129,10 +131,11 @@ def pshap(
             f"{model} classifies none of the {shown} in {data} correctly, and P-SHAP is of those: "
             "give it weights or images of its own classes"
         )
-    low, high = cast("tuple[float, float]", result.interval)  # a sweep has one
-    say(f"P-SHAP of {model}: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})")
+    low, high, too_few = p_shap_interval(result)
+    interval = too_few or f"95 % interval {low:.4f} to {high:.4f}"
+    say(f"P-SHAP of {model}: {result.mean:.4f} ({interval})")
     if len(result.samples) < len(folder):
-        say(f"Stopped after {shown} of {len(folder)}: the interval is narrow enough")
+        say(f"Stopped after {shown} of {len(folder)}, as --half-width {half_width:g} asks")
     if folder.unlabelled:
         say(f"Mean over {shown}, each explained by the class predicted")
     else:

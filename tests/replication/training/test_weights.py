@@ -86,7 +86,7 @@ def test_weights_of_another_recipe_are_refused(recipe, make_recipe, weights):
 @pytest.mark.parametrize("size", [0, 5, 200, -1])
 def test_truncated_weights_are_refused(recipe, weights, size):
     weights.write_bytes(weights.read_bytes()[:size])
-    with pytest.raises(VitrailError, match=r"w\.safetensors is damaged"):
+    with pytest.raises(VitrailError, match=r"w\.safetensors is .*damaged"):
         load_weights(build_model(recipe, 10), weights, recipe)
 
 
@@ -196,5 +196,5 @@ def test_weights_whose_metadata_name_no_run_are_refused(recipe, tmp_path, run):
 
 def test_a_damaged_start_is_refused(make_recipe, weights):
     weights.write_bytes(weights.read_bytes()[:-1])
-    with pytest.raises(VitrailError, match=r"w\.safetensors is damaged"):
+    with pytest.raises(VitrailError, match=r"w\.safetensors is .*damaged"):
         build_from(make_recipe(), 10, weights)

@@ -16,7 +16,7 @@ from timm.data import create_transform, resolve_model_data_config
 import vitrail.models  # noqa: F401
 from replication.images.photos import photo_crops
 from tests.vitrail.commands.conftest import in_classes
-from vitrail.commands import audit_page, audit_parts, inputs
+from vitrail.commands import audit_page, audit_parts, inputs, p_shap_interval
 from vitrail.commands.audit_parts import FOUR_TURNS, KEPT, PARTS
 from vitrail.commands.inputs import Folder
 from vitrail.errors import VitrailError
@@ -118,7 +118,7 @@ def test_images_are_shown_as_timm_shows_them(audited, vit, photos):
         expected = create_transform(**resolve_model_data_config(vit))(image.convert("RGB"))
     shown = []
     vit.register_forward_pre_hook(lambda _, args: shown.append(args[0]))
-    assert audited("--size", 48).code == 0
+    assert audited().code == 0
     torch.testing.assert_close(shown[0][0], expected, rtol=0, atol=0)
 
 
@@ -150,21 +150,34 @@ def test_top_5_is_told_of_more_than_five_classes(audited, small, photos, tmp_pat
     assert [row["quantity"] for row in rows] == told
 
 
-def test_p_shap_is_that_of_a_sweep(audited, vit, photos):
+def test_p_shap_is_that_of_a_sweep(audited, vit, photos, monkeypatch):
     in_classes(photos, "a", "b", "c")
     view = create_transform(**resolve_model_data_config(vit))
     samples = [(view(image), label) for image, label in Folder(photos, 3)]
     result = position_shap(permutable(vit), samples)
+    monkeypatch.setattr(p_shap_interval, "FEWEST", int(result.correct.sum()))
     row = audited("--size", 48).rows["P-SHAP"][0]
     assert float(row["value"]) == pytest.approx(result.mean, abs=1e-5)
     assert [float(row["low"]), float(row["high"])] == pytest.approx(result.interval, abs=1e-4)
+
+
+def test_p_shap_of_a_few_images_has_no_interval(audited, plots, vit, tmp_path):
+    plots.undo()
+    done = audited("--size", 48)
+    told = "3 images are too few for an interval"
+    (row,) = json.loads((tmp_path / "out" / "p-shap.json").read_text())["rows"]
+    assert row["condition"].startswith(told)
+    assert (row["low"], row["high"]) == (None, None)
+    assert done.rows["P-SHAP"][0]["low"] == ""
+    for name in ("audit.txt", "audit.csv", "audit.svg"):
+        assert told in (tmp_path / "out" / name).read_text(), name
 
 
 def test_without_labels_the_models_own_predictions_are_the_labels(audited, vit):
     done = audited("--size", 48)
     (refused,) = done.rows["Accuracy"]
     assert refused["quantity"] == "not measured"
-    assert "accuracy needs images in folders of the model's classes" in refused["condition"]
+    assert "labels need images in folders of the model's classes" in refused["condition"]
     assert refused["labels"] == "predicted"
     assert values(done.rows["Test sizes"], f"{KEPT}: UP(P)")["32 px"] == 100
     assert int(float(done.rows["P-SHAP"][0]["images"])) == 3
@@ -177,7 +190,7 @@ def test_a_table_of_positions_is_calibrated_in_each_way(audited, vit, monkeypatc
         "rescale_pos_embed",
         lambda *args, **options: tables.append(options) or rescale_pos_embed(*args, **options),
     )
-    assert audited("--size", 48).code == 0
+    assert audited().code == 0
     ways = [{"antialias": False, "calibration": way} for way in ("none", "constant", "exact")]
     assert tables == ways
 
@@ -218,6 +231,10 @@ def test_another_audit_is_not_gone_on_with(audited, vit, photos, monkeypatch):
     assert len(own) == images[0].stat().st_size
     assert "an audit of other images" in audited("--size", 48).err
     images[0].write_bytes(own)
+    in_classes(photos, "a", "b", "c")
+    assert "an audit of other images or labels: " in audited("--size", 48).err
+    for image in images:
+        next(photos.glob(f"*/{image.name}")).rename(image)
     vit.head.weight.data += 1
     assert "an audit of other weights" in audited("--size", 48).err
 
@@ -240,6 +257,7 @@ def test_a_resnet_has_no_p_shap_and_all_else(audited, plots, small):
     (refused,) = done.rows["P-SHAP"]
     assert "ResNet" in refused["condition"]
     assert f"P-SHAP: not measured, as {refused['condition']}" in done.out
+    assert f"Does it use position? Not measured: {refused['condition']}." in done.out
     assert "Not measured: ResNet has no positions" in Path("out/audit.svg").read_text()
     assert done.rows["P-SHAP"][0]["value"] == ""
     measured = {part for part, rows in done.rows.items() if rows[0]["value"]}
@@ -271,11 +289,20 @@ def test_an_octic_vit_survives_every_turn_and_mirror(audited, small):
     assert "Is it consistent under turns and mirrors? Yes: " in done.out
 
 
-def test_a_model_that_takes_one_size_says_so(audited, small):
-    small("test_vit", side=160)
-    done = audited("--size", 161)
+def test_a_size_that_the_model_does_not_take_is_refused_before_any_work(audited, vit, tmp_path):
+    done = audited("--size", 48, "--size", 49)
+    assert done.code == 2
+    assert "--size 49: img_size 49 is not a multiple" in done.err
+    assert len(done.err.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_model_that_takes_no_larger_images_says_so(audited, small):
+    options = {"patch_size": 12, "embed_dim": 24, "depth": 1, "num_heads": 2}
+    small("vit_tiny_patch16_224", side=36, img_size=36, **options)
+    done = audited()
     assert done.code == 0
-    assert "Test sizes: not measured, as img_size 161 is not a multiple" in done.out
+    assert "Test sizes: not measured, as img_size 64 is not a multiple" in done.out
 
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, MemoryError])
@@ -423,11 +450,11 @@ def test_weights_that_are_not_finite_are_refused(audited, vit):
     assert len(done.err.splitlines()) == 1
 
 
-@pytest.mark.parametrize("command", [["audit"], ["pshap", "--model"]])
+@pytest.mark.parametrize("command", ["audit", "pshap"])
 def test_the_classes_of_a_map_are_the_labels(vitrail, plots, vit, photos, tmp_path, command):
     in_classes(photos, "a", "b", "c")
     (tmp_path / "classes.txt").write_text("c\na\nb\n")
-    done = vitrail(*command, "model", "--data", photos, "--class-map", "classes.txt")
+    done = vitrail(command, "model", "--data", photos, "--class-map", "classes.txt")
     assert "Labels (classes.txt): 0 c, 1 a, 2 b" in done.out
 
 

@@ -4,15 +4,18 @@ import csv
 
 import pytest
 
+import vitrail
 from tests.conftest import ROOT
 from vitrail.commands import audit_parts as parts
 from vitrail.commands.audit_answers import (
     CONSISTENT,
     ONE_CLASS,
+    RECIPES,
     YARDSTICKS,
     Seen,
     _images_needed,
     answers,
+    interval,
 )
 from vitrail.commands.audit_parts import KEPT
 
@@ -25,7 +28,7 @@ def told(seen=SEEN, **rows):
     """The answers from parts of which only some were measured."""
     found = {name: {"refused": "not this one"} for name in MEASURED}
     found |= {name.replace("_", " "): {"rows": of} for name, of in rows.items()}
-    return list(answers(found, seen))
+    return [answer for answer in answers(found, seen) if "not this one" not in answer]
 
 
 def shifts(two, worst, images, change=1.0):
@@ -81,11 +84,49 @@ def test_turns_are_judged_by_all_of_them(equal, verdict):
 
 
 @pytest.mark.parametrize(
-    ("crops", "verdict"), [(50, "No: fewer"), (99.9, "Yes: "), (98.95, "5000 images cannot tell")]
+    ("lower", "verdict"), [(50, "No: fewer"), (99.9, "Yes: "), (98.95, "5000 images cannot tell")]
 )
-def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
-    (answer,) = told(Standard_shifts=[parts._share(KEPT, "crops, up to 4 px", crops, 5000)])
+@pytest.mark.parametrize("flipped", [False, True])
+def test_border_shifts_are_judged_by_the_lower_of_their_two_kinds(lower, verdict, flipped):
+    kinds = ("zero-padded, up to 4 px", "crops, up to 4 px")
+    shares = [100, lower] if flipped else [lower, 100]
+    rows = [parts._share(KEPT, *each, 5000) for each in zip(kinds, shares, strict=True)]
+    (answer,) = told(Standard_shifts=rows)
     assert answer.startswith(f"Also where shifts change the image's border? {verdict}")
+    assert f"{shares[0]} % of 5000 images (95 %: " in answer
+    assert f" {shares[1]} % (95 %: " in answer
+
+
+def test_a_no_names_the_recipe_that_mends_it():
+    (no,) = told(Circular_shifts=shifts(75, 50, 12))
+    (yes,) = told(Circular_shifts=shifts(100, 99.5, 10_000))
+    (unknown,) = told(Circular_shifts=shifts(100, 100, 50))
+    assert RECIPES["Circular shifts"] in no
+    assert RECIPES["Circular shifts"] not in yes + unknown
+    equal = parts._share("logits equal within 0.0001 of the largest", "all of these", 0, 20)
+    (turned,) = told(Turns_and_mirrors=[parts._share(KEPT, "all of these", 50, 20), equal])
+    assert RECIPES["Turns and mirrors"] in turned
+
+
+def test_the_recipes_are_there():
+    sections = [
+        "".join(
+            letter for letter in line.lower().replace(" ", "-") if letter.isalnum() or letter == "-"
+        )
+        for line in (ROOT / "docs/library.md").read_text().splitlines()
+        if line.startswith("### ")
+    ]
+    for recipe in RECIPES.values():
+        assert hasattr(vitrail, recipe.split()[0])
+        assert f"-{recipe.rpartition('#')[2]}" in sections
+
+
+def test_an_interval_has_no_exponent():
+    none, all_of_them = (parts._share(KEPT, "", percent, 12) for percent in (0, 100))
+    assert interval(none).startswith("0 to ")
+    assert interval(all_of_them).endswith(" to 100")
+    small = parts._number("P-SHAP", "", 1e-5, 50) | {"low": 2e-6, "high": 2e-4}
+    assert interval(small) == "0 to 0.0002"
 
 
 @pytest.mark.parametrize(
@@ -94,17 +135,18 @@ def test_crops_are_judged_as_circular_shifts_are(crops, verdict):
         (0.42, 0.46, "Yes: P-SHAP is above 0.01."),
         (0.0, 0.005, "No: P-SHAP is not above 0.01."),
         (0.0, 0.02, "8 images cannot tell"),
-        (None, None, "8 images cannot tell"),  # one image has no interval
+        (None, None, "8 images cannot tell"),
     ],
 )
 def test_position_is_used_where_the_interval_says_so(low, high, verdict):
-    row = parts._number("P-SHAP", "", 0.44, 8) | {"low": low, "high": high}
-    nothing = {name: {} for name in MEASURED}
-    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, SEEN)
+    why = "too few" if low is None else ""
+    row = parts._number("P-SHAP", why, 0.44, 8) | {"low": low, "high": high}
+    (answer,) = told(**{"P-SHAP": [row]})
     assert answer.startswith(f"Does it use position? {verdict}")
+    assert f"0.44 ({why or '95 %: '}" in answer
     assert "over the 8 of 12 images that are predicted correctly." in answer
     seen = Seen([0] * 4 + [1] * 4, labelled=False, left=0)
-    (answer,) = answers(nothing | {"P-SHAP": {"rows": [row]}}, seen)
+    (answer,) = told(seen, **{"P-SHAP": [row]})
     assert "over 8 images." in answer
 
 
@@ -145,8 +187,11 @@ def test_a_model_that_predicts_one_class_is_told(others, warned):
     assert (f"number 7, for {100 - others}." in first) == warned
 
 
-def test_what_was_not_measured_has_no_answer():
-    assert told() == []
+def test_what_was_not_measured_says_why():
+    told = list(answers({name: {"refused": f"no {name}"} for name in MEASURED}, SEEN))
+    assert [answer.partition("? ")[2] for answer in told] == [
+        f"Not measured: no {name}." for name in MEASURED
+    ]
 
 
 def test_the_yardsticks_are_printed():

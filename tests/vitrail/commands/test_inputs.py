@@ -8,6 +8,7 @@ import timm
 import torch
 from PIL import Image
 from safetensors.torch import save_file
+from timm.data import resolve_model_data_config
 from timm.data.readers.reader_image_folder import ReaderImageFolder
 from timm.models import save_for_hf
 
@@ -17,7 +18,7 @@ from vitrail.errors import VitrailError
 from vitrail.image_files import ORIENTATION
 
 MODEL = "test_vit"
-COMMANDS = {"audit": ["audit"], "pshap": ["pshap", "--model"]}
+COMMANDS = ("audit", "pshap")
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def refusal(vitrail, tmp_path):
     Image.new("RGB", (40, 40)).save(tmp_path / "photos" / "0.png")
 
     def run(command, model, *options):
-        done = vitrail(*COMMANDS[command], model, "--data", "photos", *options)
+        done = vitrail(command, model, "--data", "photos", *options)
         assert done.code == 2
         assert len(done.err.splitlines()) == 1
         return done.err
@@ -138,13 +139,45 @@ def test_a_folder_that_names_no_class_or_two_labels_nothing(tmp_path, name):
     assert {label for _, label in folder.samples} == {-1}
 
 
+@pytest.mark.parametrize(("name", "said"), [("horse", "horse"), ("", "1.png")])
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_class_map_that_labels_nothing_is_refused(refusal, tmp_path, command, name, said):
+    (tmp_path / "photos" / "0.png").unlink()
+    images_in(tmp_path / "photos", "cat", name)
+    (tmp_path / "names.txt").write_text("cat\nhors\n")
+    model = timm.create_model(MODEL, num_classes=2)
+    save_file(model.state_dict(), tmp_path / "two.safetensors")
+    options = ["--checkpoint", "two.safetensors", "--class-map", "names.txt"]
+    told = refusal(command, MODEL, *options)
+    assert f"photos/{said}" in told
+    assert "names.txt" in told
+    assert ("did you mean 'hors'?" in told) == bool(name)
+
+
+def test_an_image_beside_the_folders_of_classes_is_named(tmp_path):
+    images_in(tmp_path, "cat", "dog")
+    images_in(tmp_path, "", "", "")
+    folder = Folder(tmp_path, 2)
+    assert str(tmp_path / "0.png") in folder.unlabelled
+    assert "2 other images" in folder.unlabelled
+
+
+def test_a_saved_model_keeps_the_view_of_its_training(tmp_path):
+    model = timm.create_model(MODEL, num_classes=2)
+    view = {"mean": [0.1, 0.2, 0.3], "std": [0.4, 0.5, 0.6], "crop_pct": 0.8}
+    model.pretrained_cfg.update(view)
+    save_for_hf(model, tmp_path / "own", safe_serialization=True)
+    config = resolve_model_data_config(create(f"local-dir:{tmp_path / 'own'}", True))
+    assert {name: config[name] for name in view} == view
+
+
 def test_a_model_says_how_its_classes_are_called(tmp_path):
     model = timm.create_model(MODEL, num_classes=2)
     assert class_names(model, None) is None
     names = {"label_names": ["dog", "cat"]}
     save_for_hf(model, tmp_path / "pets", model_config=names, safe_serialization=True)
     own = create(f"local-dir:{tmp_path / 'pets'}", True)
-    assert class_names(own, None) == (["dog", "cat"], "the model's label_names")
+    assert class_names(own, None)[:2] == (["dog", "cat"], "the model's label_names")
     (tmp_path / "names.txt").write_text("cat\r\ndog\n")
     assert class_names(own, tmp_path / "names.txt").names == ["cat", "dog"]
 
