@@ -31,7 +31,7 @@ RECIPES = {
         "assert not equivariance_error(plain, torch.rand(1, 3, 224, 224),"
         " Group(ELEMENTS, transform)).within"
     ),
-    "features_only=True": (
+    "features_only=True, dynamic": (
         "assert [tuple(each.shape) for each in maps] =="
         " [(1, 96 * 2**n, 56 // 2**n, 112 // 2**n) for n in range(4)]"
     ),
@@ -86,6 +86,13 @@ RECIPES = {
 """What a recipe of docs/library.md is told by, and what holds after it has run."""
 
 CHECKS = {
+    "def on_pixels": (
+        "images = torch.rand(1, 3, 224, 224)\n"
+        "with torch.no_grad():\n"
+        "    features, moved = on_pixels(images), on_pixels(images.roll((5, 30), (2, 3)))\n"
+        "assert torch.equal(moved, features.roll((5, 30), (2, 3)))\n"
+        "assert logits.shape == (1, 5, 224, 224)"
+    ),
     "UPerNet": (
         "assert logits.shape == (1, 150, 224, 448)\n"
         "assert logits.std() > 1e-3\n"

@@ -52,7 +52,7 @@ from snakemake_executor_plugin_slurm.partitions import (
 )
 
 from replication.cluster.failures import BAD_MACHINE, FOLDER, RUN_LOCKED, USER_ERROR, Failure
-from replication.cluster.partition_file import most, read_partitions
+from replication.cluster.partition_file import PARTITIONS, most, place_of, read_partitions
 from vitrail.errors import VitrailError
 
 __all__ = ["Executor", "ExecutorSettings", "common_settings"]
@@ -80,6 +80,16 @@ PASSING_REFUSAL = re.compile(
     r"[Ii]nvalid (auth|job credential)|[Aa]uthentication|not responding|\(inactive or drain\)|"
     r"\(down, drained or reserved\)|No valid SLURM job ID|\[Errno (11|12)\]"
 )
+# What a refusal or a reason for pending is about, and the resource of a job that says so.
+ABOUT = {
+    "invalid ?account|account ?not ?(allowed|permitted)|given account|specify an account": (
+        "slurm_account"
+    ),
+    "partition": "slurm_partition",
+    "invalid ?qos|qos ?not ?(allowed|permitted)": "qos",
+    "invalid feature|bad ?constraints": "constraint",
+    "generic resource": "gpu_model",
+}
 # The base executor's message for an exception that is no refusal by SLURM.
 EXCEPTION = re.compile(r"Job submission failed with exception: (?!SLURM job submission failed\.)")
 STATUS = re.compile(r"SLURM status is: '(\w+)'")  # in its message for a failed job
@@ -254,10 +264,13 @@ class Executor(SlurmExecutor):
 
     def _report_job_error_threadsafe(self, job_info: Any, msg: str) -> None:
         """Report a job that could not be submitted, unless a later submission may succeed."""
-        said = msg.partition("    sbatch call:")[0].strip()
+        said, call, script = msg.partition("    sbatch call:")
+        said = said.strip()
+        places = self._places(said, job_info.job)
+        remedy = f"Set or correct {places}. " if places else ""
         if not self._may_pass(job_info.job, said):
             _give_up(job_info.job)
-            super()._report_job_error_threadsafe(job_info, msg)
+            super()._report_job_error_threadsafe(job_info, f"{said}\n{remedy}\n{call}{script}")
             return
         self._refusals += 1
         if ("", said) not in self._told:
@@ -268,7 +281,7 @@ class Executor(SlurmExecutor):
             else:
                 known = f"SLURM refuses job {job_info.job.jobid}."
                 then = (
-                    "It is submitted again, and fails if it is still refused after "
+                    f"{remedy}It is submitted again, and fails if it is still refused after "
                     f"{PATIENCE_WITH_UNKNOWN // 60} minutes with no other job in the queue."
                 )
             self.logger.warning(f"{known} {said} {then}")
@@ -293,6 +306,16 @@ class Executor(SlurmExecutor):
             )
             return True
         return not FINAL_REFUSAL.search(said)
+
+    def _places(self, said: str, job: Any) -> str:
+        """Return the fields to correct, with their files, for what SLURM said; "" if unknown."""
+        named = [name for about, name in ABOUT.items() if re.search(about, said, re.IGNORECASE)]
+        return " or ".join(
+            f"the partitions in {self._partition_file or PARTITIONS}"
+            if name == "slurm_partition" and not job.resources.get(name)
+            else place_of(name)
+            for name in named
+        )
 
     def _most(self, job: Any, resource: str) -> float:
         """Return the largest limit of a resource among partitions that suit all else of a job."""
@@ -379,9 +402,9 @@ class Executor(SlurmExecutor):
 
     def _see_to_waiting(self, active_jobs: list[Any]) -> None:
         """Warn of jobs that cannot start; cancel those that SLURM holds, to submit them again."""
-        names = {info.external_jobid: info.job.name for info in active_jobs}
+        jobs = {info.external_jobid: info.job for info in active_jobs}
         for number, (state, _, reason) in self._listed.items():
-            if state != "PENDING" or number not in names or not LASTING.fullmatch(reason):
+            if state != "PENDING" or number not in jobs or not LASTING.fullmatch(reason):
                 continue
             given_up = re.fullmatch(GIVEN_UP, reason)
             if given_up:
@@ -394,8 +417,11 @@ class Executor(SlurmExecutor):
                     else f"Correct what it asks for (scontrol show job {number}), or cancel it: "
                     f"scancel {number}"
                 )
+                places = self._places(reason, jobs[number])
+                later = f". For later jobs, set or correct {places}" if places else ""
                 self.logger.warning(
-                    f"SLURM job {number} (rule {names[number]}) cannot start: {reason}. {remedy}"
+                    f"SLURM job {number} (rule {jobs[number].name}) cannot start: {reason}. "
+                    f"{remedy}{later}"
                 )
 
     def _judge(self, info: Any) -> None:

@@ -93,17 +93,22 @@ def test_no_job_is_forgotten_while_queries_fail(simulate, targets):
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("asked", "reason", "places"),
     [
-        ({"slurm_partition": "none"}, "Invalid partition"),
-        ({"slurm_account": "theirs"}, "Invalid account"),
-        ({"mem_mb": 10**6}, "node configuration is not available"),
+        ({"slurm_partition": "none"}, "Invalid partition", "slurm_partition"),
+        ({"slurm_account": "theirs"}, "Invalid account", "slurm_account"),
+        ({"slurm_account": "theirs"}, "Invalid account", "the partitions in slurm/partitions.yaml"),
+        ({"gpu": 1, "gpu_model": "none"}, "Invalid generic resource", "gpu_model"),
+        ({"mem_mb": 10**6}, "node configuration is not available", ""),
     ],
 )
-def test_a_refusal_that_cannot_pass_is_final_and_told(simulate, targets, asked, reason):
+def test_a_refusal_that_cannot_pass_is_final_and_told(simulate, targets, asked, reason, places):
+    """It names the file and the field that the user can correct, if one decides."""
     done = simulate(targets(1), snakemake={"asked": asked})
     assert len(done.failed) == 1
-    assert len(told(done, reason)) == 1
+    (message,) = told(done, reason)
+    assert ("slurm/config.yaml" in message) == bool(places)
+    assert places in message.partition("sbatch call")[0]
     assert done.slurm.refusals == 1
 
 
@@ -127,7 +132,9 @@ def test_a_refusal_that_nobody_knows_is_told_and_final_after_minutes(simulate, t
     assert len(done.failed) == 3
     assert HOUR / 6 < done.slurm.now < HOUR / 2
     assert {job.attempt for job in done.jobs} == {6}
-    assert told(done, site_rule)
+    assert any("slurm_account" in said for said in told(done, site_rule)) == (
+        "account" in site_rule
+    )
 
 
 # The end of Snakemake

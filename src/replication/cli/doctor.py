@@ -250,8 +250,22 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield from without_room(catalog, artifacts)
         asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
         yield from different_from(slurm.time_limits(), partitions_of(catalog), asked)
+        yield from _missing_account(catalog.root)
     except VitrailError as error:
         yield str(error)
+
+
+def _missing_account(root: Path) -> Iterator[str]:
+    """Say if SLURM does not let the user use the account that the profile names."""
+    from replication.cluster.partition_file import place_of, read_profile
+
+    account = read_profile(root).account
+    known = slurm.accounts() if account else set()
+    if known and account.lower() not in known:
+        yield (
+            f"the right account: SLURM gives you {', '.join(sorted(known))}, and not {account}; "
+            f"correct {place_of('slurm_account')}"
+        )
 
 
 def _print_software(found: dict[str, Any]) -> None:

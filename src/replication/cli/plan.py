@@ -37,7 +37,7 @@ def plan(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Estimate nodes, GPU hours, disk and downloads of targets.
+    """Estimate steps, GPU hours, disk and downloads of targets.
 
     Nothing is launched.
 

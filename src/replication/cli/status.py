@@ -24,19 +24,21 @@ def status(
     """Tell what is done at a scale and which claims held.
 
     Prints a line for each table and figure that is done (every cell was measured) or partly done
-    (some measurements are taken, or some cells were not measured), then claims, runs and files.
+    (some measurements are taken, or some cells were not measured), then claims, runs, files, and
+    the report: yours, and the published one.
 
     \b
     vitrail status
     vitrail status --scale small
     """
     from replication.claims.comparison import VERDICTS
-    from replication.report.ledger import claims_of, older_runs
+    from replication.report.ledger import claims_of, older_runs, published_folder
     from replication.report.progress import count_states, state_of
     from replication.report.results import cells_of, count_evidence, told_evidence
 
     catalog = open_catalog(scale, runs, results)
-    name = catalog.scale.name
+    name, page = catalog.scale.name, catalog.reports[1]
+    published = published_folder(catalog) / catalog.reports[0].name
     states = count_states(map(state_of, catalog.runs.values()))
     found: dict[str, dict[str, Any]] = {}
     for artifact in catalog.artifacts:
@@ -47,6 +49,7 @@ def status(
         record = {
             "scale": name,
             "results": str(catalog.results),
+            "reports": [str(report) for report in (page, published) if report.is_file()],
             "runs": states,
             "artifacts": found,
             "claims": count_evidence(claims_of(catalog, catalog.results)),
@@ -73,19 +76,16 @@ def status(
         if claim["status"] != "held":
             say(f"  {'':<10} {claim['detail']}")
     say(f"Runs at scale {name}: {_listed(states)} (in {catalog.runs_root}/)")
-    page = catalog.reports[1]
-    if page.is_file():
-        say(f"Tables and figures: {catalog.results}/<paper>/; all on one page: {page}")
-    elif any(entry["state"] != "missing" for entry in found.values()):
-        say(
-            f"Tables and figures: {catalog.results}/<paper>/; "
-            f"{catalog.snakemake('all')} adds report.html"
-        )
+    make = f"{catalog.snakemake('all')}{catalog.profile_hint}"
+    if any(entry["state"] != "missing" for entry in found.values()):
+        say(f"Tables and figures: {catalog.results}/<paper>/")
     else:
         say(
-            f"No results yet. What they take: vitrail plan all --scale {name}. To make them: "
-            f"{catalog.snakemake('all')}{catalog.profile_hint}"
+            f"No results yet. What they take: vitrail plan all --scale {name}. To make them: {make}"
         )
+    say(f"Report, all on one page: {page}" + ("" if page.is_file() else f" (not yet: {make})"))
+    if published.is_file():
+        say(f"Published report: {published}")
     _say_older(catalog)
     if judged:
         counts = told_evidence(count_evidence(claims))

@@ -1,4 +1,4 @@
-"""``vitrail why``: where a cell's number comes from."""
+"""``vitrail why``: where a cell's number comes from, and what decided a claim."""
 
 from __future__ import annotations
 
@@ -16,7 +16,12 @@ from vitrail.errors import VitrailError
 @command()
 def why(
     target: Annotated[
-        str, typer.Argument(metavar="TARGET", help="A table or figure (variance_table5).")
+        str,
+        typer.Argument(
+            metavar="TARGET",
+            help="A table or figure (variance_table5), or a claim: its id in claims.csv, or "
+            "PAPER/ID.",
+        ),
     ],
     row: Annotated[
         str | None,
@@ -35,19 +40,31 @@ def why(
     runs: Runs = None,
     results: Results = None,
 ) -> None:
-    """Tell where one cell's number comes from.
+    """Tell where a number comes from, or what decided a claim.
 
     Prints the printed, the measured and the published value, the claims that use the cell, the
     measurement, the trainings, and the recipe with the file and line of each value. A claim has its
     verdict, the difference that it asks for, and the measured one with its 95 % interval. Where the
     cell is not measured here, measurement, trainings and claims are those that are published.
 
+    Of a claim, prints its verdict likewise, the cells that it compares, the reason why it is not
+    tested and what would change that, and its verdicts as published at the other scales.
+
     \b
     vitrail why variance_table5 "Mixup 0.2, Cutmix 1.0" ViT-S/16
+    vitrail why mvitv2-accuracy-circular-cifar10
     """
+    from replication.cli.explain_claim import explain, find_claim, print_explained
     from replication.report.cell_provenance import find_cell, origin_of, print_origin
 
     catalog = open_catalog(scale, runs, results)
+    if row is None and "-" in target and target not in catalog.targets:
+        explained = explain(*find_claim(catalog, target), catalog)
+        if as_json:
+            say(json.dumps(explained, indent=2))
+        else:
+            print_explained(explained, catalog)
+        return
     catalog.target(target)  # must exist, before its rows are asked for
     if row is None or column is None:
         listing = f"vitrail show {target}" + (f" --scale {scale}" if scale else "")

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from pydantic import (
     AliasChoices,
+    BaseModel,
     BeforeValidator,
     Field,
     NonNegativeFloat,
@@ -32,6 +33,7 @@ from replication.config.settings import Resources
 
 PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
+CONFIG = PROFILE / "config.yaml"  # the profile itself
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 
 
@@ -140,6 +142,33 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
         given = limits.model_dump(exclude={"cluster"})
         found.append(Partition(name, PartitionLimits(**given), limits.cluster))
     return found
+
+
+class Profile(BaseModel):
+    """What commands read of the SLURM profile; Snakemake reads the rest."""
+
+    retries: NonNegativeInt = 0
+    default_resources: dict[str, Any] | list[Any] | None = Field(None, alias="default-resources")
+
+    @property
+    def account(self) -> str:
+        """Return the account of all jobs; "" if there is none, or if resources are a list."""
+        asked = self.default_resources
+        return str(asked.get("slurm_account", "")) if isinstance(asked, dict) else ""
+
+
+def read_profile(root: Path) -> Profile:
+    """Return the SLURM profile of a checkout; its defaults if there is none.
+
+    Raises:
+        VitrailError: the file is no valid YAML, or has a value that Snakemake refuses.
+    """
+    return load(Profile, root / CONFIG) if (root / CONFIG).is_file() else Profile()
+
+
+def place_of(resource: str) -> str:
+    """Return where the profile sets a resource that every job asks for."""
+    return f"{resource} under default-resources in {CONFIG}"
 
 
 def different_from(

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import argparse
 import re
+import shlex
 from pathlib import Path
 
 from torchvision.datasets.imagenet import load_meta_file, parse_devkit_archive
 
+from replication.datasets.verify import how_to_sort, may_sort
 from vitrail.errors import VitrailError, exit_on_error, os_errors
 
 IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
@@ -58,13 +60,19 @@ def sort_into_classes(folder: Path, labels: list[str]) -> int:
 
 
 def main() -> None:
-    """Read the command line and sort."""
-    parser = argparse.ArgumentParser(
-        prog="python -m replication.datasets.imagenet_val", description=__doc__
-    )
+    """Read the command line and sort.
+
+    Raises:
+        VitrailError: the folder may be other people's.
+    """
+    program = "python -m replication.datasets.imagenet_val"
+    parser = argparse.ArgumentParser(prog=program, description=__doc__)
     parser.add_argument("folder", type=Path, help="the folder val with the images")
-    folder = parser.parse_args().folder
-    moved = sort_into_classes(folder, labels_from_devkit(folder.absolute().parent))
+    folder = parser.parse_args().folder.absolute()
+    if folder.is_dir() and not may_sort(folder):
+        remedy = how_to_sort(folder, f"{program} {shlex.quote(str(folder))}", "imagenet")
+        raise VitrailError(f"the images in {folder} may be those of other people; {remedy}")
+    moved = sort_into_classes(folder, labels_from_devkit(folder.parent))
     print(f"sorted {moved} images into class folders")
 
 

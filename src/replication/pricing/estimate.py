@@ -1,4 +1,4 @@
-"""Estimate artifacts for `vitrail plan`: nodes, device hours, time limits and disk."""
+"""Estimate artifacts for `vitrail plan`: steps, device hours, time limits and disk."""
 
 from __future__ import annotations
 
@@ -13,8 +13,14 @@ from typing import Any
 from rich.filesize import decimal as size
 from snakemake_executor_plugin_slurm.partitions import Partition
 
-from replication.cluster.partition_file import PARTITIONS, PROFILE, longest, suitable
-from replication.config.schema import read_mapping
+from replication.cluster.partition_file import (
+    CONFIG,
+    PARTITIONS,
+    longest,
+    read_profile,
+    suitable,
+)
+from replication.config.settings import Resources
 from replication.cpu_limits import usable_cores
 from replication.plan.catalog import Catalog
 from replication.plan.resources import more_nodes
@@ -56,12 +62,16 @@ class Work:
 
 @dataclass(frozen=True)
 class LongJob:
-    """A job that may take longer than its time limit: what it takes and what to do about it."""
+    """A job that may take longer than its time limit: what it takes and what to do about it.
+
+    A training takes `jobs`, one after the other; an evaluation must end in one.
+    """
 
     name: str
     takes: str
     limit: str
     remedy: str
+    jobs: int = 1
 
     @property
     def sentence(self) -> str:
@@ -103,24 +113,24 @@ class Estimate:
         self.datasets = datasets_needed(self.artifacts, self.catalog)
 
     @cached_property
-    def nodes(self) -> dict[str, dict[State, int]]:
-        """Return the number of nodes of each step by their state."""
+    def steps(self) -> dict[str, dict[State, int]]:
+        """Return the number of steps of each kind by their state."""
 
         def states(done: Iterable[bool]) -> list[State]:
             return ["done" if finished else "missing" for finished in done]
 
-        steps: dict[str, list[State]] = {
+        kinds: dict[str, list[State]] = {
             "train": [*map(state_of, self.runs)],
             "evaluate": states(m.path.is_file() for m in self.measurements if m.run),
             "benchmark": states(m.path.is_file() for m in self.measurements if not m.run),
             "render": states(is_rendered(artifact, self.catalog) for artifact in self.artifacts),
         }
-        return {step: count_states(found) for step, found in steps.items()}
+        return {kind: count_states(found) for kind, found in kinds.items()}
 
     @property
     def submissions(self) -> int:
         """Return the number of jobs that the profile slurm submits; rendering is local."""
-        submitted = [self.nodes[step] for step in ("train", "evaluate", "benchmark")]
+        submitted = [self.steps[kind] for kind in ("train", "evaluate", "benchmark")]
         return sum(sum(states.values()) - states["done"] for states in submitted)
 
     @cached_property
@@ -174,7 +184,7 @@ class Estimate:
     def figures(self) -> dict[str, Any]:
         """Return the content of the tables as plain data; hours are pairs of bounds."""
         return {
-            "nodes": self.nodes,
+            "steps": self.steps,
             "submissions": self.submissions,
             "training_hours": self.training.hours,
             "training_hours_of_ours": {
@@ -184,6 +194,7 @@ class Estimate:
             "evaluation_hours": {**self.evaluation.hours, "not_priced": self.evaluations[1]},
             "without_room": self.without_room,
             "over_time_limit": [job.sentence for job in self.too_long],
+            "retries": {"needed": self.retries_needed, "allowed": self.retries},
             "disk": [
                 {"what": what, "where": str(where), "bytes": number}
                 for what, where, number in self.disk
@@ -192,8 +203,8 @@ class Estimate:
         }
 
     def print_all(self) -> None:
-        """Print nodes, trainings, hours, jobs over limits, and disk."""
-        self._print_nodes()
+        """Print steps, trainings, hours, jobs over limits, and disk."""
+        self._print_steps()
         self._print_trainings()
         self._print_hours()
         self._print_evaluations()
@@ -210,9 +221,9 @@ class Estimate:
             )
         self._print_disk()
 
-    def _print_nodes(self) -> None:
-        title = "Nodes (by the files that exist; snakemake -n says which of them are out of date)"
-        rows = [[step, *states.values()] for step, states in self.nodes.items()]
+    def _print_steps(self) -> None:
+        title = "Steps (by the files that exist; snakemake -n says which of them are out of date)"
+        rows = [[kind, *states.values()] for kind, states in self.steps.items()]
         table(["step", *STATES], rows, STATES, title)
         say(
             f"On a cluster, --profile slurm submits {count(self.submissions, 'job')}. Within one "
@@ -291,7 +302,7 @@ class Estimate:
     def _print_evaluations(self) -> None:
         priced, others = self.evaluations
         if priced:
-            self._print_work("Evaluation", ("measure", "nodes"), priced, "total", self.evaluation)
+            self._print_work("Evaluation", ("measure", "steps"), priced, "total", self.evaluation)
         if others:
             say(f"Not priced: {', '.join(others)}.", "")
         if self.costs.device.match == "cpu:":
@@ -335,6 +346,15 @@ class Estimate:
         for remedy, similar in jobs.items():
             say(*(f"{job.name}: {job.takes}, limit {job.limit}" for job in similar))
             say(f"  {remedy[0].upper()}{remedy[1:]}.", "")
+        if 0 < self.retries_needed <= self.retries:
+            say(f"Trainings: the retries of {CONFIG}, {self.retries}, are enough.", "")
+        elif self.retries_needed:
+            say(
+                f"Trainings: give Snakemake --retries {self.retries_needed}, or set retries: "
+                f"{self.retries_needed} in {CONFIG} (it has {self.retries}); that is enough for "
+                "all of them.",
+                "",
+            )
 
     @cached_property
     def too_long(self) -> list[LongJob]:
@@ -344,21 +364,39 @@ class Estimate:
             resources = self.catalog.resources(job)
             if self._partitions and not suitable(self._partitions, resources):
                 continue  # `without_room` reports it
-            limit = 60 * min(resources.runtime, longest(self._partitions, resources))
             if isinstance(job, Run):
                 seconds: Range | None = self._time_of_a_training(job)
             else:
                 seconds = self.costs.evaluation_seconds(job)
-            if seconds is None or seconds.high <= limit:
+            if seconds is None or (jobs := self._jobs(seconds.high, resources)) == 1:
                 continue
             if isinstance(job, Run):
-                remedy = self._more_jobs(job, math.ceil(seconds.high / limit))
+                remedy = self._more_jobs(job, jobs)
             else:
-                remedy = self._more_time(job, math.ceil(seconds.high / 60))
+                remedy, jobs = self._more_time(job, math.ceil(seconds.high / 60)), 1
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             takes = f"{between(seconds, duration)} on {on}"
-            found.append(LongJob(name_of(job), takes, duration(limit), remedy))
+            limit = duration(self._limit(resources))
+            found.append(LongJob(name_of(job), takes, limit, remedy, jobs))
         return found
+
+    def _limit(self, asked: Resources) -> float:
+        """Return the time limit, in seconds, of a job that asks for these resources."""
+        return 60 * min(asked.runtime, longest(self._partitions, asked))
+
+    def _jobs(self, seconds: float, asked: Resources) -> int:
+        """Return how many jobs with these resources, one after the other, take so long."""
+        return max(1, math.ceil(seconds / self._limit(asked)))
+
+    @property
+    def retries_needed(self) -> int:
+        """Return the number of retries that the longest training may need."""
+        return max((job.jobs - 1 for job in self.too_long), default=0)
+
+    @cached_property
+    def retries(self) -> int:
+        """Return the number of retries that the profile slurm sets."""
+        return read_profile(self.catalog.root).retries
 
     @cached_property
     def without_room(self) -> list[str]:
@@ -375,21 +413,36 @@ class Estimate:
         if minutes > longest(self._partitions, self.catalog.resources(measurement)):
             return f"a partition with a longer max_runtime is needed ({PARTITIONS})"
         recipe = measurement.on.name if measurement.on else "*"
-        line = f'runs: {{"{recipe}": {{resources: {{evaluate: {{runtime: {minutes}}}}}}}}}'
-        scale = f"configs/papers/{measurement.paper}/scales/{self.catalog.scale.name}.yaml"
-        return f"give the recipe more time, in {scale}: {line}"
+        line = self._line(measurement.paper, recipe, f"evaluate: {{runtime: {minutes}}}")
+        return f"give the recipe more time, in {line}"
 
     def _more_jobs(self, run: Run, jobs: int) -> str:
         """Return the advice for a training that may need so many jobs."""
-        profile = self.catalog.root / PROFILE / "config.yaml"
-        allowed = read_mapping(profile).get("retries", 0) if profile.is_file() else 0
         goes_on = f"training goes on from the checkpoints in up to {jobs} jobs"
-        if jobs - 1 <= allowed:
-            return f"{goes_on}; the profile's retries: {allowed} are enough"
-        retries = f"--retries {jobs - 1}, or set retries: {jobs - 1} in {PROFILE / 'config.yaml'}"
-        told = f"{goes_on}; give Snakemake {retries} (it has {allowed})"
-        nodes = " or ".join(map(str, more_nodes(run, self.catalog.resources(run))))
-        return f"{told}, or give the training {nodes} nodes" if nodes else told
+        if jobs - 1 <= self.retries or (nodes := self._enough_nodes(run)) is None:
+            return goes_on
+        line = self._line(run.paper, run.name, f"train: {{nodes: {nodes}}}")
+        return f"{goes_on}; the retries that are set are enough if it gets {nodes} nodes, in {line}"
+
+    def _enough_nodes(self, run: Run) -> int | None:
+        """Return the smallest larger number of nodes with which the profile's retries are enough.
+
+        None if no number is, or if no partition has room for so many nodes.
+        """
+        asked = self.catalog.resources(run)
+        seconds = self._time_of_a_training(run).high
+        for nodes in more_nodes(run, asked):
+            more = asked.model_copy(update={"nodes": nodes})
+            jobs = self._jobs(seconds * asked.nodes / nodes, more)
+            has_room = not self._partitions or suitable(self._partitions, more)
+            if has_room and jobs - 1 <= self.retries:
+                return nodes
+        return None
+
+    def _line(self, paper: str, recipe: str, resources: str) -> str:
+        """Return the line that sets resources of a recipe's jobs, after the name of its file."""
+        file = f"configs/papers/{paper}/scales/{self.catalog.scale.name}.yaml"
+        return f'{file}: runs: {{"{recipe}": {{resources: {{{resources}}}}}}}'
 
 
 def _unit(longest: float) -> tuple[str, int]:

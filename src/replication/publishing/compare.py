@@ -184,13 +184,14 @@ class Outcome:
 def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Outcome:
     """Check the published results and those here against their records, then compare the two.
 
-    With `asked`, only these artifacts are checked here and compared, and only claims on them that
-    are judged here.
+    Only the artifacts that are made here, or those of `asked`, are checked here and compared, and
+    only claims on them that are judged here.
 
     Raises:
         VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
     """
-    artifacts = [*catalog.artifacts] if asked is None else asked
+    made = [artifact for artifact in catalog.artifacts if is_rendered(artifact, catalog)]
+    artifacts = made if asked is None else asked
     published = published_folder(catalog)
     if not any(published.glob("*/*.csv")):
         known = {file.parents[1].name for file in published.parent.glob("*/*/*.csv")}
@@ -198,9 +199,7 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
             f"{published} holds no results to compare; choose a scale that is published: "
             + (", ".join(sorted(known)) or "none is")
         )
-    if missing := [
-        artifact.target for artifact in asked or () if not is_rendered(artifact, catalog)
-    ]:
+    if missing := [artifact.target for artifact in artifacts if artifact not in made]:
         commands = catalog.snakemake(" ".join(missing))
         raise VitrailError(f"{', '.join(missing)}: not made here yet; run {commands} first")
     if not any(catalog.results.glob("*/*.csv")):
@@ -210,16 +209,14 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
     altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
     cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
     ours = claims_of(catalog, catalog.results)
-    if asked is not None:
-        of = ours["id"].str.partition("/")[0] + "_" + ours["artifact"]
-        ours = ours[
-            of.isin([artifact.target for artifact in asked]) & (ours["status"] != "not run")
-        ]
-        compared = {cell.artifact for cell in cells}
-        if empty := [artifact.target for artifact in artifacts if artifact.target not in compared]:
-            raise VitrailError(
-                f"{', '.join(empty)}: no number here or in {published} to compare; leave it out"
-            )
+    targets = {artifact.target for artifact in artifacts}
+    of = ours["id"].astype(str).str.split("/").str[0] + "_" + ours["artifact"]
+    ours = ours[of.isin(targets) & (ours["status"] != "not run")]
+    compared = {cell.artifact for cell in cells}
+    if empty := [artifact.target for artifact in asked or () if artifact.target not in compared]:
+        raise VitrailError(
+            f"{', '.join(empty)}: no number here or in {published} to compare; leave it out"
+        )
     claims = changed_claims(claims_of(catalog, published), ours)
     return Outcome(altered, cells, _count_once(cells), claims)
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from replication.cli.doctor import version_differences
-from replication.cluster.partition_file import PARTITIONS
+from replication.cluster.partition_file import CONFIG, PARTITIONS
 from replication.config.datasets import load_registry
 from replication.config.schema import as_yaml, read_yaml
 from replication.datasets.miniature import write_miniature
@@ -187,6 +187,25 @@ def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail
         assert (code, "set max_runtime: 60 there" in missing) == (1, True)
     code, missing = told("gpus: {max_gpu: 8}")
     assert (code, "partition gpus in SLURM, which has only cpu, gpu" in missing) == (1, True)
+
+
+def test_an_account_that_slurm_does_not_give_is_told(papers, vitrail):
+    scripts, config = papers.with_name("scripts"), papers / CONFIG
+    config.parent.mkdir(parents=True)
+
+    def told(account, answer):
+        config.write_text(f"default-resources: {{slurm_account: {account}}}\n")
+        (scripts / "sacctmgr").write_text(f"#!/bin/sh\n{answer}\n")
+        (scripts / "sacctmgr").chmod(0o755)
+        done = vitrail("doctor", "table1", "--scale", "full", "--json")
+        return done.code, " ".join(json.loads(done.out)["missing"])
+
+    assert told("theirs", "exit 1") == (0, "")
+    assert told("Ours", "echo ours; echo 1234") == (0, "")
+    assert told("1234", "echo ours; echo 1234") == (0, "")
+    code, missing = told("theirs", "echo ours; echo 1234")
+    assert (code, f"slurm_account under default-resources in {CONFIG}" in missing) == (1, True)
+    assert "1234, ours" in missing
 
 
 def test_the_rest_of_the_paper_needs_what_is_not_there(papers, vitrail):

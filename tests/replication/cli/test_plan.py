@@ -5,7 +5,7 @@ import re
 import pytest
 import yaml
 
-from replication.cluster.partition_file import PARTITIONS, PROFILE
+from replication.cluster.partition_file import CONFIG, PARTITIONS, PROFILE
 from replication.plan.catalog import load_catalog
 from replication.pricing.estimate import runs_of_row, training_work
 from replication.pricing.speed import Costs, load_devices, training_images
@@ -97,10 +97,9 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     assert "goes on from the checkpoints in up to 2 jobs" in sentence
     assert told(2, int(minutes / 2) + 1) == []
     few = int(minutes / 8) + 1
-    assert "in up to 4 jobs; give Snakemake --retries 3" in told(2, few)[0]
+    assert "in up to 4 jobs" in told(2, few)[0]
     (checkout / PROFILE).mkdir(parents=True)
-    (checkout / PROFILE / "config.yaml").write_text("retries: 3\n")
-    assert told(2, few)[0].endswith("in up to 4 jobs; the profile's retries: 3 are enough.")
+    (checkout / CONFIG).write_text("retries: 3\n")
     train = {"gpus": 2, "runtime": few}
     runs = {name: {"resources": {"train": train}} for name in ("mixup", "plain")}
     recipes = {name: {"schedule": {"epochs": 10**6}} for name in runs}
@@ -109,31 +108,75 @@ def test_a_job_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(vitrai
     _, _, told_once = out.partition("Jobs that may not fit into their time limits")
     jobs = re.findall(r"^tiny/(\w+): .* on 2 GPUs, limit", told_once, re.MULTILINE)
     assert {*jobs} == {"mixup", "plain"}
-    assert told_once.count("the profile's retries: 3 are enough.") == 1
+    assert told_once.count("in up to 4 jobs") == 1
+
+
+def test_one_number_of_retries_is_enough_for_all_trainings(vitrail, checkout):
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    here = load_catalog(scale="full")
+    seconds = Costs(here, load_devices(here.root)["a100"]).seconds(here.paper("tiny").run("mixup"))
+    epochs = {"mixup": 4 * 10**6, "plain": 2 * 10**6}  # of three at first
+    limit = {"gpus": 8, "runtime": int(seconds.high / 3 * 10**6 / 60 / 8) + 1}
+    full.write_text(
+        json.dumps(
+            {
+                "recipes": {name: {"schedule": {"epochs": n}} for name, n in epochs.items()},
+                "runs": {"*": {"resources": {"train": limit}}},
+            }
+        )
+    )
+
+    def planned(retries):
+        (checkout / CONFIG).parent.mkdir(exist_ok=True)
+        (checkout / CONFIG).write_text(f"retries: {retries}\n")
+        return vitrail("plan", "tiny_table1", "--scale", "full").out
+
+    for retries, asked in ((2, ["3"]), (3, [])):
+        assert re.findall(r"--retries (\d+)", planned(retries)) == asked
+    told = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+    assert told["retries"] == {"needed": 3, "allowed": 3}
+    (checkout / CONFIG).write_text("retries: many\n")
+    done = vitrail("plan", "tiny_table1", "--scale", "full")
+    assert (done.code, f"{CONFIG}:1: 'retries'" in done.err) == (2, True)
 
 
 @pytest.mark.parametrize(
-    ("gpus", "nodes", "offered"), [(2, 1, {2, 4}), (2, 2, {4}), (4, 1, {2}), (8, 1, set())]
+    ("gpus", "nodes", "retries", "most", "offered"),
+    [
+        *((2, 1, 0, 8, 4), (2, 1, 1, 8, 2), (2, 2, 0, 8, 4), (4, 1, 0, 8, 2)),
+        (2, 1, 3, 8, None),  # its four jobs need no more retries
+        (2, 1, 0, 2, None),  # two nodes are not enough, and more have no room
+    ],
 )
-def test_more_nodes_are_offered_to_a_training_whose_steps_they_can_share(
-    vitrail, checkout, gpus, nodes, offered
+def test_more_nodes_are_offered_where_they_alone_are_enough(
+    vitrail, checkout, gpus, nodes, retries, most, offered
 ):
-    """A step is eight micro-batches; plan accepts the numbers of nodes that it offers."""
+    """A step is eight micro-batches; on eight GPUs the training ends within one job."""
+    (checkout / PROFILE).mkdir(parents=True)
+    (checkout / CONFIG).write_text(f"retries: {retries}\n")
+    limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_nodes": most}}
+    (checkout / PARTITIONS).write_text(json.dumps({"partitions": limits}))
     full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
     recipes = {"mixup": {"schedule": {"epochs": 10**6}}}
+    full.write_text(json.dumps({"recipes": recipes}))
+    here = load_catalog(scale="full")
+    costs = Costs(here, load_devices(here.root)["a100"])
+    minutes = costs.seconds(here.paper("tiny").run("mixup")).high / 60 / 8
 
     def planned(nodes):
-        train = {"gpus": gpus, "nodes": nodes, "runtime": 1}
+        train = {"gpus": gpus, "nodes": nodes, "runtime": int(minutes) + 1}
         runs = {"mixup": {"resources": {"train": train}}}
         full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
-        return vitrail("plan", "tiny_table1", "--scale", "full", "--json")
+        return json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
 
-    done = planned(nodes)
-    (sentence,) = json.loads(done.out)["over_time_limit"]
-    told = re.search(r"the training ([\d or]+) nodes", sentence)
-    assert {*map(int, told[1].split(" or ") if told else [])} == offered
-    accepted = {more for more in range(nodes + 1, 6) if planned(more).code == 0}
-    assert accepted == offered
+    (sentence,) = planned(nodes)["over_time_limit"]
+    line = re.search(r" in (\S+\.yaml): (runs: .*)\.$", sentence)
+    assert (line is not None) == (offered is not None)
+    if line:
+        assert checkout / line[1] == full
+        written = yaml.safe_load(line[2])["runs"]["mixup"]["resources"]["train"]
+        assert written == {"nodes": offered}
+        assert planned(offered)["retries"]["needed"] <= retries
 
 
 def test_a_number_of_devices_that_snakemake_refuses_is_refused(vitrail, checkout):
@@ -254,7 +297,7 @@ def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_ou
         """The runs to train, the hours of all runs and of ours, and whether they are counted."""
         found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
         ours = found["training_hours_of_ours"]
-        number = found["nodes"]["train"]["missing"]
+        number = found["steps"]["train"]["missing"]
         return number, found["training_hours"]["all"][1], ours["all"][1], ours["counted"]
 
     number, hours, of_ours, counted = planned()
@@ -362,7 +405,7 @@ def test_a_plan_of_several_targets_counts_what_they_share_once(vitrail, catalog,
     ]
     one, other, both = figures
     assert both["targets"] == ["tiny_table1", "tiny_table2"]
-    assert both["nodes"]["train"]["missing"] == 3  # plain, mixup, tuned
+    assert both["steps"]["train"]["missing"] == 3  # plain, mixup, tuned
     sums = [one[key]["all"][0] + other[key]["all"][0] for key in HOURS]
     assert all(0 < both[key]["all"][0] < total for key, total in zip(HOURS, sums, strict=True))
     assert both["evaluation_hours"]["not_priced"] == []

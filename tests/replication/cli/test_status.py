@@ -2,6 +2,8 @@ import json
 
 import pytest
 
+from replication.report.ledger import published_folder
+
 PLAIN, MIXUP, RATIO = ("Plain", "Top-1"), ("Mixup", "Top-1"), ("Plain", "Ratio")
 
 
@@ -40,14 +42,27 @@ def test_claims_that_held_and_are_contrary_are_named(vitrail, write_results):
     assert "contrary   tiny/plain-is-better" in vitrail("status", "--scale", "small").out
 
 
-def test_the_place_of_the_report_is_told_once_it_is_there(vitrail, write_results, catalog):
-    write_results({PLAIN: {}})
-    assert (
-        "snakemake all --config scale=small adds report.html"
-        in vitrail("status", "--scale", "small").out
+def test_the_report_is_named_and_the_published_one(vitrail, catalog):
+    page, published = (
+        catalog().reports[1],
+        published_folder(catalog()) / catalog().reports[0].name,
     )
-    catalog().reports[1].write_text("# Results\n")
-    assert "results/small/report.html" in vitrail("status", "--scale", "small").out
+
+    def told():
+        out = " ".join(vitrail("status", "--scale", "small").out.split())
+        record = json.loads(vitrail("status", "--scale", "small", "--json").out)
+        assert f"Report, all on one page: {page}" in out
+        assert (f"{page} (not yet: snakemake all --config scale=small)" in out) == (
+            not page.is_file()
+        )
+        assert (str(published) in out) == published.is_file()
+        return record["reports"]
+
+    assert told() == []
+    for number, report in enumerate((page, published), start=1):
+        report.parent.mkdir(parents=True)
+        report.write_text("# Results\n")
+        assert told() == [str(page), str(published)][:number]
 
 
 def test_a_claim_on_an_unknown_row_is_refused_though_nothing_is_built(vitrail, checkout):

@@ -9,7 +9,6 @@ import pytest
 import yaml
 
 from replication.config.schema import as_yaml
-from replication.plan.catalog import load_catalog
 from replication.records.records import digest_once
 from replication.report.ledger import RECORDS, published_folder
 from tests.replication.cli.conftest import NUMBERS, SMALL
@@ -121,18 +120,29 @@ def test_a_number_that_is_missing_here_fails(publish, make, verify):
     assert re.search(r"tiny_table1 +Plain +Ratio +0.5 +nan", done.out)
 
 
-def test_only_what_is_asked_for_must_be_here(publish, make, verify):
-    """After one measurement, what rests on others is not missing."""
-    publish()
+def test_only_what_is_asked_for_or_made_must_be_here(publish, verify, checkout):
+    """What is published and not made here is counted, and not listed cell by cell."""
+    catalog = publish()
     done = verify("laptop", "tiny_table1")
     assert (done.code, "3 of 3 numbers compared" in done.out) == (0, True)
-    path = published_folder(load_catalog(scale="laptop")) / "tiny" / "table1.csv"
+    path = published_folder(catalog) / "tiny" / "table1.csv"
     other = path.with_name("table2.csv")
-    other.write_text(path.read_text().replace(",table1,", ",table2,"))
-    assert "; missing: " in verify().out
-    assert "; missing: " not in verify("laptop", "tiny_table1").out
+    other.write_text(
+        path.read_text().replace(",table1,", ",table2,").replace(",Plain,", ",Published,")
+    )
+    for targets, not_made in (([], ["tiny_table2"]), (["tiny_table1"], [])):
+        out = verify("laptop", *targets).out
+        assert ("1 published artifact" in out, "tiny_table2  Published" in out) == (
+            bool(not_made),
+            False,
+        )
+        found = json.loads(verify("laptop", *targets, "--json").out)
+        assert (found["not_made"], found["numbers"]["missing here"]) == (not_made, 0)
     done = verify("laptop", "tiny_table2")
     assert (done.code, "run snakemake tiny_table2 --config scale=laptop" in done.err) == (2, True)
+    shutil.rmtree(checkout / "results" / "laptop")
+    done = verify()
+    assert (done.code, "run snakemake all --config scale=laptop" in done.err) == (2, True)
 
 
 def test_a_target_that_has_nothing_to_compare_is_refused(publish, verify, draw):

@@ -239,6 +239,84 @@ def test_of_a_published_number_older_code_is_told(vitrail, publish, checkout):
     assert f"code here    {catalog.node(own).code}" in shown
 
 
+CLAIM = "tiny/plain-is-better"
+
+
+def test_a_claim_is_explained_by_its_id_with_the_cells_that_it_compares(asked, vitrail, make):
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    told = asked("plain-is-better", scale="laptop")
+    assert told == asked(CLAIM, scale="laptop")
+    (judged,) = asked("tiny_table1", "Plain", "Top-1", scale="laptop")["claims"]
+    assert told["claim"] == judged
+    places = [(cell["target"], cell["row"], cell["column"]) for cell in told["cells"]]
+    assert places == [("tiny_table1", "Plain", "Top-1"), ("tiny_table1", "Mixup", "Top-1")]
+    shown = " ".join(vitrail("why", CLAIM, "--scale", "laptop").out.split())
+    for text in (judged["detail"], *(cell["measured"] for cell in told["cells"])):
+        assert text in shown
+
+
+def test_a_claim_that_is_not_run_here_is_the_published_one(asked, vitrail, publish, checkout):
+    catalog = publish()
+    here = asked(CLAIM, scale="laptop")
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    told = asked(CLAIM, scale="laptop")
+    assert (told["claim"], told["cells"]) == (here["claim"], here["cells"])
+    assert told["results"] == str(published_folder(catalog))
+    shutil.rmtree(published_folder(catalog))
+    assert asked(CLAIM, scale="laptop")["claim"]["status"] == "not run"
+    told = vitrail("why", CLAIM, "--scale", "laptop").out
+    assert "snakemake tiny_table1 --config scale=laptop" in " ".join(told.split())
+
+
+def test_a_claim_has_its_published_verdicts_at_other_scales(asked, checkout):
+    """A scale at which it is not listed has not run it."""
+    published = checkout / "results" / "published"
+    for scale, line in (("laptop", "tiny,plain-is-better,held"), ("full", "tiny,other,held")):
+        (published / scale).mkdir(parents=True)
+        (published / scale / "claims.csv").write_text(f"paper,id,status\n{line}\n")
+    assert asked(CLAIM)["elsewhere"] == {"full": "not run", "laptop": "held"}
+
+
+def test_a_claim_that_a_scale_leaves_untested_has_the_reason_and_its_file(vitrail, make, checkout):
+    path = checkout / "configs" / "papers" / "tiny" / "scales" / "laptop.yaml"
+    scale, reason = read_yaml(path), "these digits are too easy"
+    path.write_text(as_yaml({**scale, "untested": {"plain-*": reason}}))
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    shown = " ".join(vitrail("why", CLAIM, "--scale", "laptop").out.split())
+    assert f"Not tested: {reason}" in shown
+    assert "`untested` in configs/papers/tiny/scales/laptop.yaml" in shown
+    assert "vitrail search" not in shown
+
+
+def test_a_claim_whose_gate_is_closed_has_what_opens_it(vitrail, make, checkout):
+    """A scale that searches learning rates tests only claims on models that were searched."""
+    path = checkout / "configs" / "papers" / "tiny" / "scales" / "laptop.yaml"
+    searches = [{"of": {"mixup": "mixup"}, "rates": [1e-4, 1e-3, 1e-2]}]
+    path.write_text(as_yaml({**read_yaml(path), "searches": searches}))
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    shown = " ".join(vitrail("why", CLAIM, "--scale", "laptop").out.split())
+    assert "Not tested: a model has no search of its own" in shown
+    assert "`searches` in configs/papers/tiny/scales/laptop.yaml" in shown
+    assert "vitrail search tiny --scale laptop" in shown
+
+
+def test_an_id_that_several_papers_have_needs_the_paper(vitrail, asked, checkout):
+    papers = checkout / "configs" / "papers"
+    shutil.copytree(papers / "tiny", papers / "small")
+    done = vitrail("why", "plain-is-better", *SMALL)
+    assert done.code == 2
+    assert "small/plain-is-better" in done.err
+    assert CLAIM in done.err
+    assert asked(CLAIM)["paper"] == "tiny"
+
+
+@pytest.mark.parametrize("claim", ["plain-is-bettre", "tiny/plain-is-bettre"])
+def test_an_unknown_claim_is_answered_with_the_closest(vitrail, claim):
+    done = vitrail("why", claim, *SMALL)
+    assert (done.code, f"'{claim[:-2]}er'?" in done.err) == (2, True)
+
+
 @pytest.mark.parametrize("arguments", [[], ["Plain"]])
 def test_without_a_row_or_a_column_it_says_where_they_are_listed(vitrail, arguments):
     done = vitrail("why", "tiny_table1", *arguments, *SMALL)

@@ -4,15 +4,16 @@ import math
 
 import pytest
 
-from replication.cluster.slurm import controller, time_limits
+from replication.cluster.slurm import accounts, controller, time_limits
 
 
 @pytest.fixture
 def answers(tmp_path, monkeypatch):
     """Put a client of SLURM on an otherwise empty PATH, whose scontrol is this script."""
 
-    def put(script):
-        for name, text in (("sbatch", "exit 0"), ("scontrol", script)):
+    def put(script, sacctmgr="exit 1"):
+        scripts = {"sbatch": "exit 0", "scontrol": script, "sacctmgr": sacctmgr}
+        for name, text in scripts.items():
             (tmp_path / name).write_text(f"#!/bin/sh\n{text}\n")
             (tmp_path / name).chmod(0o755)
 
@@ -40,3 +41,11 @@ def test_time_limits_are_those_that_scontrol_prints(answers):
     asked = '[ "$*" = "--all --oneliner show partition" ] || exit 1'
     answers("\n".join([asked, *(f"echo '{line}'" for line in lines)]))
     assert time_limits() == {"a": 30, "b-1": 720, "c": 49 * 60 + 30, "d": math.inf}
+
+
+def test_accounts_are_those_that_sacctmgr_prints(answers):
+    assert accounts() == set()
+    answers("", "echo 'You are not running a supported accounting_storage plugin'; exit 1")
+    assert accounts() == set()
+    answers("", "echo Vision; echo vision; echo; echo robots")
+    assert accounts() == {"vision", "robots"}

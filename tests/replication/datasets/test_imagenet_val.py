@@ -1,4 +1,7 @@
+import os
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -79,6 +82,53 @@ def test_the_command_makes_a_flat_folder_pass_verification(
     main()
     assert capsys.readouterr().out == "sorted 4 images into class folders\n"
     verify(registry["imagenet"], tmp_path, counts=False)
+
+
+@pytest.mark.parametrize("linked", ["imagenet", "imagenet/val"])
+def test_links_are_sorted_in_place_of_a_shared_copy(
+    registry, tmp_path, flat, devkit, monkeypatch, linked
+):
+    """The command refuses what a link leads to; what it says to do instead leaves the copy."""
+    write_miniature(registry["imagenet"], tmp_path / "other")
+    (tmp_path / "other" / "imagenet" / "train").rename(devkit / "train")
+    data = tmp_path / "my data"
+    (data / linked).parent.mkdir(parents=True)
+    if linked != "imagenet":
+        for name in ("train", imagenet.ARCHIVE_META["devkit"][0]):
+            (data / "imagenet" / name).symlink_to(devkit / name)
+    (data / linked).symlink_to(tmp_path / linked)
+    monkeypatch.setattr(sys, "argv", ["imagenet_val", str(data / "imagenet" / "val")])
+    before = sorted(flat.iterdir())
+    with pytest.raises(VitrailError, match="may be those of other people") as refused:
+        main()
+    with pytest.raises(VitrailError) as missing:
+        verify(registry["imagenet"], data, counts=False)
+    for told in (refused, missing):
+        link, *steps = str(told.value).split("`")[1].split(" && ")
+        assert steps[-1].startswith("python -m replication.datasets.imagenet_val ")
+    subprocess.run(" && ".join([link, *steps[:-1]]), shell=True, check=True)
+    main()
+    assert tree(data / "imagenet" / "val") == SORTED
+    assert sorted(flat.iterdir()) == before
+    verify(registry["imagenet"], data, counts=False)
+
+
+def test_a_folder_of_somebody_else_is_not_sorted(registry, tmp_path, flat, monkeypatch):
+    """What is said to do instead leads to the sorting of links."""
+    monkeypatch.setattr(sys, "argv", ["imagenet_val", str(flat)])
+    write_miniature(registry["imagenet"], tmp_path / "other")
+    (tmp_path / "other" / "imagenet" / "train").rename(flat.parent / "train")
+    with monkeypatch.context() as somebody:
+        somebody.setattr(os, "getuid", lambda: flat.stat().st_uid + 1)
+        with pytest.raises(VitrailError, match="not yours to change") as refused:
+            main()
+    assert tree(flat) == []
+    (command,) = re.findall(r"run `(ln .*?)`", str(refused.value))
+    own = tmp_path / "own"
+    own.mkdir()
+    subprocess.run(command.replace("FOLDER", str(own)), shell=True, check=True)
+    with pytest.raises(VitrailError, match="a link leads to them, so sort links"):
+        verify(registry["imagenet"], own, counts=False)
 
 
 def test_too_few_labels_are_refused_before_anything_moves(flat):

@@ -1,0 +1,163 @@
+"""What decided a claim, for ``vitrail why``: its verdict, its cells, and a closed gate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+
+from replication.claims.judge import told_relation, unit_of_difference
+from replication.config.claims import EVERY_ROW
+from replication.records.records import read_sound
+from replication.report.cell_provenance import tell
+from replication.report.formatting import table_of
+from replication.report.ledger import claims_of_paper, published_folder, read_published
+from replication.report.markdown_report import standing_of
+from replication.report.print_table import with_unit
+from replication.report.results import cells_of
+from vitrail.commands import heading, say, table
+from vitrail.errors import VitrailError, require_known
+
+if TYPE_CHECKING:
+    from replication.config.claims import Claim
+    from replication.plan.catalog import Catalog, Paper
+    from replication.records.specs import Artifact, Cell
+
+RULES = 'docs/results.md, "When a claim is not tested"'
+
+
+def find_claim(catalog: Catalog, name: str) -> tuple[Paper, Claim]:
+    """Return the claim of an id, or of PAPER/ID, and before it its paper.
+
+    Raises:
+        VitrailError: no paper, or several, have such a claim.
+    """
+    known = {
+        f"{paper.name}/{claim.id}": (paper, claim)
+        for paper in catalog.papers.values()
+        for claim in paper.claims
+    }
+    found = [full for full, (_, claim) in known.items() if name in (full, claim.id)]
+    if not found:
+        require_known("claim", name, known if "/" in name else (c.id for _, c in known.values()))
+    if len(found) > 1:
+        raise VitrailError(f"claim '{name}' is in several papers: name {' or '.join(found)}")
+    return known[found[0]]
+
+
+def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
+    """Return what `vitrail why` prints of a claim, as plain data.
+
+    ``claim`` has the columns of ``claims.csv``, as judged here or, if the claim is not run here, as
+    published; ``results`` is the folder of the numbers, and ``elsewhere`` has the published
+    statuses at other scales.
+
+    Raises:
+        VitrailError: a file of results, or a published record, is damaged.
+    """
+    folder = catalog.results
+    judged = _row(claims_of_paper(catalog, paper, folder, read_sound), claim.id)
+    if judged["status"] == "not run":
+        folder = published_folder(catalog)
+        judged = _row(claims_of_paper(catalog, paper, folder, read_published(folder).get), claim.id)
+    cells = []
+    for artifact, cell in _cells_of(claim, paper):
+        entry = table_of(artifact, cells_of(artifact, folder)).entry(cell.row, cell.column)
+        cells.append(
+            {
+                "target": artifact.target,
+                "row": cell.row,
+                "column": cell.column,
+                "measured": replace(entry.measured, mark="").text,
+                "printed": with_unit(entry.printed.text, cell),
+                "made_at_this_scale": bool(cell.records),
+            }
+        )
+    others = {}
+    for file in sorted(published_folder(catalog).parent.glob("*/claims.csv")):
+        claims = pd.read_csv(file).set_index(["paper", "id"])["status"]
+        if file.parent.name != catalog.scale.name:
+            others[file.parent.name] = claims.get((paper.name, claim.id), "not run")
+    return {
+        "paper": paper.name,
+        "scale": catalog.scale.name,
+        "claim": judged,
+        "untested": claim.untested,
+        "results": str(folder),
+        "cells": cells,
+        "elsewhere": others,
+    }
+
+
+def _row(judged: pd.DataFrame, claim: str) -> dict[str, Any]:
+    """Return the row of a claim; None for an empty value."""
+    (row,) = judged[judged["id"] == claim].to_dict("records")
+    return {str(name): None if pd.isna(value) else value for name, value in row.items()}
+
+
+def _cells_of(claim: Claim, paper: Paper) -> Iterator[tuple[Artifact, Cell]]:
+    """Yield the cells that a claim compares; on every row only rows that all its operands have."""
+    cells = {
+        (name, cell.row, cell.column): (artifact, cell)
+        for name, artifact in paper.artifacts.items()
+        for cell in artifact.cells
+    }
+    every = [operand for operand in claim.operands if EVERY_ROW in operand.row]
+    for key, found in cells.items():
+        texts = {operand.text(key) for operand in claim.operands} - {None}
+        if any(all(operand.key(text or "") in cells for operand in every) for text in texts):
+            yield found
+
+
+def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:
+    """Print what `explain` returns."""
+    claim, scale = explained["claim"], explained["scale"]
+    name = f"{explained['paper']}/{claim['id']}"
+    heading(f"{name} ({claim['source']}) at scale {scale}")
+    tell("statement", claim["statement"])
+    tell("verdict", standing_of(claim, claim["status"]))
+    unit = unit_of_difference(claim["unit"] or "")
+    tell("claimed", f"a difference {told_relation(claim['relation'], claim['margin'])}{unit}")
+    tell("found", claim["detail"])
+    if claim["status"] == "not tested":
+        _print_gate(explained)
+    if claim["status"] == "not run":
+        _print_not_run(explained, catalog)
+    for number, (other, status) in enumerate(explained["elsewhere"].items()):
+        command = f"vitrail why {name} --scale {other}"
+        tell("" if number else "elsewhere", f"{status} as published at scale {other}: {command}")
+    say("")
+    columns = ["target", "row", "column", "measured", "printed"]
+    rows = [[cell[column] for column in columns] for cell in explained["cells"]]
+    if rows:
+        place = "" if claim["status"] == "not run" else f", in {explained['results']}/"
+        table(columns, rows, columns[3:], f"What it compares{place}")
+        target = explained["cells"][0]["target"]
+        say(f"Where a number comes from: vitrail why {target} ROW COLUMN --scale {scale}")
+
+
+def _print_gate(explained: Mapping[str, Any]) -> None:
+    """Print what would let a claim be tested that is not: the reason is in its detail."""
+    paper, scale = explained["paper"], explained["scale"]
+    file = f"configs/papers/{paper}/scales/{scale}.yaml"
+    if explained["untested"]:
+        tell("to test it", f"remove it from `untested` in {file}, if this reason no longer holds")
+        return
+    tell("to test it", f'what is after "Not tested" must no longer be so (rules: {RULES}):')
+    for reason, remedy in {
+        "no search, or another grid": f"add the model to `searches` in {file}",
+        "short, at chance, or below pixels": f"train the model longer: `recipes` in {file}",
+    }.items():
+        tell("", f"- {reason}: {remedy}; then run vitrail search {paper} --scale {scale}")
+    tell("", "- a printed effect below its printed spread: no training can change this")
+
+
+def _print_not_run(explained: Mapping[str, Any], catalog: Catalog) -> None:
+    """Print what would measure the cells of a claim."""
+    targets = {cell["target"] for cell in explained["cells"] if cell["made_at_this_scale"]}
+    if targets and all(cell["made_at_this_scale"] for cell in explained["cells"]):
+        tell("to run it", f"{catalog.snakemake(' '.join(sorted(targets)))}{catalog.profile_hint}")
+    else:
+        tell("to run it", f"scale {explained['scale']} does not measure all of it; name another")
