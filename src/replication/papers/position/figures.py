@@ -285,7 +285,7 @@ def _scatter(
     by_model = [
         Line2D([], [], **_marker(model, "black"), label=model)
         for model in MODELS
-        if model in set(points["model"])
+        if model in set(points.dropna(subset=["x", "y"])["model"])
     ]
     widest = int((fig.get_figwidth() - HANDLE) / LETTER)  # letters in a line of the figure
     for handles, side in ((by_dataset, "upper"), (by_model, "lower")):
