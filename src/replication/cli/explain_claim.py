@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from replication.claims.comparison import CONFIDENCE
 from replication.claims.judge import told_relation, unit_of_difference
 from replication.config.claims import EVERY_ROW
 from replication.records.records import read_sound
@@ -121,13 +122,15 @@ def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:
     unit = unit_of_difference(claim["unit"] or "")
     tell("claimed", f"a difference {told_relation(claim['relation'], claim['margin'])}{unit}")
     tell("found", claim["detail"])
+    if claim["q"] is not None:
+        tell("q-value", f"{claim['q']:.2g}; held and contrary need less than {1 - CONFIDENCE:.2g}")
     if claim["status"] == "not tested":
         _print_gate(explained)
     if claim["status"] == "not run":
         _print_not_run(explained, catalog)
     for number, (other, status) in enumerate(explained["elsewhere"].items()):
         command = f"vitrail why {name} --scale {other}"
-        tell("" if number else "elsewhere", f"{status} as published at scale {other}: {command}")
+        tell("" if number else "elsewhere", f"{status} in our results at scale {other}: {command}")
     say("")
     columns = ["target", "row", "column", "measured", "printed"]
     rows = [[cell[column] for column in columns] for cell in explained["cells"]]
