@@ -69,8 +69,9 @@ our code. The paper says that all losses are below 20 % (p. 7); its loss of A-Cv
 ABOUT_TABLE4 = """\
 ### Modules of `shift` Table 4
 
-Milliseconds that adaptivity adds to a module of A-Swin-T (RPE: of A-MViTv2-T), 128 images. As in the
-paper, tokenization adds more than any patch merging, and each merging less than the one before.
+Milliseconds that adaptivity adds to a module of A-Swin-T (RPE: of A-MViTv2-T), 128 images. As in
+the paper, tokenization adds more than any patch merging, and each merging less than the one before.
+Unlike in the paper, window selection adds less than the first merging, and RPE adds almost nothing.
 """
 ABOUT_TABLE_A1 = """\
 ### Memory of `shift` Table A1

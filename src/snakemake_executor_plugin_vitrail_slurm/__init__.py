@@ -267,10 +267,11 @@ class Executor(SlurmExecutor):
         said, call, script = msg.partition("    sbatch call:")
         said = said.strip()
         places = self._places(said, job_info.job)
-        remedy = f"Set or correct {places}. " if places else ""
+        remedy = f"Set or correct {places}." if places else ""
         if not self._may_pass(job_info.job, said):
             _give_up(job_info.job)
-            super()._report_job_error_threadsafe(job_info, f"{said}\n{remedy}\n{call}{script}")
+            told = "\n".join(filter(None, [said, remedy, call + script]))
+            super()._report_job_error_threadsafe(job_info, told)
             return
         self._refusals += 1
         if ("", said) not in self._told:
@@ -280,10 +281,11 @@ class Executor(SlurmExecutor):
                 then = "Those left are submitted as others end."
             else:
                 known = f"SLURM refuses job {job_info.job.jobid}."
-                then = (
-                    f"{remedy}It is submitted again, and fails if it is still refused after "
+                again = (
+                    "It is submitted again, and fails if it is still refused after "
                     f"{PATIENCE_WITH_UNKNOWN // 60} minutes with no other job in the queue."
                 )
+                then = " ".join(filter(None, [remedy, again]))
             self.logger.warning(f"{known} {said} {then}")
 
     def _may_pass(self, job: Any, said: str) -> bool:

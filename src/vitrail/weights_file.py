@@ -69,7 +69,8 @@ def read_checkpoint(path: Path) -> Any:
     except Exception as error:  # a damaged file fails in as many ways as it has bytes
         raise VitrailError(
             f"{path} is no file of weights, or is damaged ({type(error).__name__}: "
-            f"{first_line(error)}): give a file that torch.save or safetensors has written"
+            f"{first_line(error)}): give a whole file that torch.save or safetensors has written; "
+            "if this one was made or downloaded here, delete it and make it again"
         ) from None
 
 

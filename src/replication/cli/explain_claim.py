@@ -42,7 +42,8 @@ def find_claim(catalog: Catalog, name: str) -> tuple[Paper, Claim]:
     }
     found = [full for full, (_, claim) in known.items() if name in (full, claim.id)]
     if not found:
-        require_known("claim", name, known if "/" in name else (c.id for _, c in known.values()))
+        ids = known if "/" in name else [claim.id for _, claim in known.values()]
+        require_known("table, figure or claim", name, [*catalog.targets, *ids])
     if len(found) > 1:
         raise VitrailError(f"claim '{name}' is in several papers: name {' or '.join(found)}")
     return known[found[0]]
@@ -148,13 +149,7 @@ def _print_gate(explained: Mapping[str, Any]) -> None:
     if explained["untested"]:
         tell("to test it", f"remove it from `untested` in {file}, if this reason no longer holds")
         return
-    tell("to test it", f'what is after "Not tested" must no longer be so (rules: {RULES}):')
-    for reason, remedy in {
-        "no search, or another grid": f"add the model to `searches` in {file}",
-        "short, at chance, or below pixels": f"train the model longer: `recipes` in {file}",
-    }.items():
-        tell("", f"- {reason}: {remedy}; then run vitrail search {paper} --scale {scale}")
-    tell("", "- a printed effect below its printed spread: no training can change this")
+    tell("to test it", f'remove the reason after "Not tested" above; {RULES} says how')
 
 
 def _print_not_run(explained: Mapping[str, Any], catalog: Catalog) -> None:
@@ -163,4 +158,7 @@ def _print_not_run(explained: Mapping[str, Any], catalog: Catalog) -> None:
     if targets and all(cell["made_at_this_scale"] for cell in explained["cells"]):
         tell("to run it", f"{catalog.snakemake(' '.join(sorted(targets)))}{catalog.profile_hint}")
     else:
-        tell("to run it", f"scale {explained['scale']} does not measure all of it; name another")
+        scale = explained["scale"]
+        tell(
+            "to run it", f"scale {scale} does not measure all of its numbers; give another --scale"
+        )

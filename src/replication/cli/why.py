@@ -58,7 +58,7 @@ def why(
     from replication.report.cell_provenance import find_cell, origin_of, print_origin
 
     catalog = open_catalog(scale, runs, results)
-    if row is None and "-" in target and target not in catalog.targets:
+    if row is None and target not in catalog.targets:
         explained = explain(*find_claim(catalog, target), catalog)
         if as_json:
             say(json.dumps(explained, indent=2))

@@ -154,7 +154,7 @@ class Profile(BaseModel):
     def account(self) -> str:
         """Return the account of all jobs; "" if there is none, or if resources are a list."""
         asked = self.default_resources
-        return str(asked.get("slurm_account", "")) if isinstance(asked, dict) else ""
+        return str(asked.get("slurm_account") or "") if isinstance(asked, dict) else ""
 
 
 def read_profile(root: Path) -> Profile:

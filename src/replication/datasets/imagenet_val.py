@@ -11,7 +11,7 @@ import re
 import shlex
 from pathlib import Path
 
-from torchvision.datasets.imagenet import load_meta_file, parse_devkit_archive
+from torchvision.datasets.imagenet import META_FILE, load_meta_file, parse_devkit_archive
 
 from replication.datasets.verify import how_to_sort, may_sort
 from vitrail.errors import VitrailError, exit_on_error, os_errors
@@ -22,10 +22,12 @@ IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 def labels_from_devkit(folder: Path) -> list[str]:
     """Read the synset of each validation image from the development kit in a folder.
 
-    torchvision writes what it finds to ``meta.bin`` there. Raises VitrailError if the archive is
-    missing or damaged.
+    torchvision writes what it finds to ``meta.bin`` there; a link of this name, which leads to a
+    copy of others, is removed before. Raises VitrailError if the archive is missing or damaged.
     """
     try:
+        if (meta := folder / META_FILE).is_symlink():
+            meta.unlink()
         parse_devkit_archive(folder)
     except (RuntimeError, OSError) as error:
         raise VitrailError(f"cannot sort images: {error}") from None

@@ -173,8 +173,9 @@ def how_to_sort(folder: Path, command: str, name: str) -> str:
     elif not (folder.is_symlink() and _is_own(home)):
         return (
             "the folder is not yours to change, so sort links to them: set data_root in "
-            f"configs/default.yaml to a FOLDER of your own, run `ln -s {source} FOLDER/{name}`, "
-            "and `vitrail doctor --scale full` says how to go on"
+            f"configs/default.yaml to a FOLDER of your own, run `ln -s {source} FOLDER/{name}` "
+            "(link the other datasets of the old data_root, too), and "
+            "`vitrail doctor --scale full` says how to go on"
         )
     return f"a link leads to them, so sort links to them instead: `{' && '.join(steps)}`"
 

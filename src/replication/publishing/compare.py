@@ -105,13 +105,15 @@ class Outcome:
     """The outcome of a comparison.
 
     `altered` are sentences on files that differ from their records. `numbers` are `cells` without
-    copies. `claims` are those whose status has changed.
+    copies. `claims` are those whose status has changed. `not_made` are the published artifacts that
+    are not made here, if all are compared.
     """
 
     altered: Sequence[str]
     cells: Sequence[Compared]
     numbers: Sequence[Compared]
     claims: Sequence[Mapping[Hashable, Any]]
+    not_made: Sequence[str]
 
     def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
         """Return how many numbers have one of these agreements.
@@ -202,9 +204,10 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
     if missing := [artifact.target for artifact in artifacts if artifact not in made]:
         commands = catalog.snakemake(" ".join(missing))
         raise VitrailError(f"{', '.join(missing)}: not made here yet; run {commands} first")
-    if not any(catalog.results.glob("*/*.csv")):
+    if not artifacts:
         raise VitrailError(
-            f"{catalog.results} holds no results to compare; run {catalog.snakemake('all')} first"
+            f"{catalog.results} holds no finished table or figure to compare; run "
+            f"{catalog.snakemake('all')} first"
         )
     altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
     cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
@@ -218,7 +221,13 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
             f"{', '.join(empty)}: no number here or in {published} to compare; leave it out"
         )
     claims = changed_claims(claims_of(catalog, published), ours)
-    return Outcome(altered, cells, _count_once(cells), claims)
+    others = catalog.artifacts if asked is None else []
+    not_made = [
+        artifact.target
+        for artifact in others
+        if artifact not in made and not cells_of(artifact, published).empty
+    ]
+    return Outcome(altered, cells, _count_once(cells), claims, not_made)
 
 
 def _judged(numbers: Iterable[Compared]) -> list[Compared]:
@@ -382,6 +391,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "odd": [number.told() for number in outcome.odd],
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
+        "not_made": outcome.not_made,
     }
 
 
@@ -423,6 +433,9 @@ def print_outcome(outcome: Outcome) -> None:
     )
     if outcome.lost:
         say(f"Claims lost: {', '.join(outcome.lost)}.")
+    if outcome.not_made:
+        left_out = count(len(outcome.not_made), "published artifact")
+        say(f"Not made here, so not compared: {left_out}.")
     if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
         say(f"Not verified: {faults}.")
         if "missing" in outcome.faults:

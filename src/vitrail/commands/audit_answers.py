@@ -34,7 +34,8 @@ ONE_CLASS = 0.95
 """Share of images: if a model predicts one class for more of them, the user is warned."""
 RECIPES = {
     "Circular shifts": (
-        "make_shift_equivariant makes a Swin, SwinV2, MViTv2 or CvT consistent: "
+        "Only a Swin, SwinV2, MViTv2 or CvT can be made consistent, by make_shift_equivariant and "
+        "fine-tuning: "
         "docs/library.md#make-my-swin-shift-equivariant-and-fine-tune-it"
     ),
     "Turns and mirrors": (
@@ -87,13 +88,12 @@ def answers(parts: Mapping[str, Part], seen: Seen) -> Iterator[str]:
 def recipe(name: str, part: Part) -> str:
     """Return the recipe for a part of an audit whose answer is no; "" if there is none."""
     kept = _kept(part.get("rows", []))
-    no = kept and _lowest(kept)["high"] < CONSISTENT
-    return RECIPES.get(name, "") if no else ""
+    return RECIPES.get(name, "") if kept and _is_no(_lowest(kept)) else ""
 
 
 def interval(row: Row) -> str:
     """Return a row's 95 % interval as text without exponents, "" if it has none."""
-    return "" if row["low"] is None else f"{_short(row['low'])} to {_short(row['high'])}"
+    return "" if row["low"] is None else f"{short(row['low'])} to {short(row['high'])}"
 
 
 def _circular_shifts(rows: Sequence[Row], seen: Seen) -> str:
@@ -134,7 +134,7 @@ def _position(rows: Sequence[Row], seen: Seen) -> str:
         over = f"the {share['images']} of {over} that are predicted correctly"
     return (
         f"{_uses_position(share, seen)} P-SHAP is the share of a prediction that is due to "
-        f"position: {_short(share['value'], 2)} ({within}), over {over}. For a ViT-Ti trained on "
+        f"position: {short(share['value'], 2)} ({within}), over {over}. For a ViT-Ti trained on "
         "ImageNet it is about 0.2 (position, Appendix H)."
     )
 
@@ -183,7 +183,7 @@ def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
         return "Yes: no prediction changed, and no logit by more than rounding."
     if kept["low"] >= CONSISTENT:
         return f"Yes: more than {CONSISTENT} % of images keep their prediction."
-    if kept["high"] < CONSISTENT:
+    if _is_no(kept):
         return f"No: fewer than {CONSISTENT} % of images keep their prediction."
     needed = _images_needed() if kept["value"] == 100 else 0
     enough = f" If all do, {needed} images show it." if needed else ""
@@ -191,6 +191,10 @@ def _verdict(kept: Row, exact: bool, seen: Seen) -> str:
         f"{count(kept['images'], 'image')} cannot tell whether more than {CONSISTENT} % keep their "
         f"prediction.{enough} {seen.more(needed)}"
     )
+
+
+def _is_no(kept: Row) -> bool:
+    return bool(kept["high"] < CONSISTENT)
 
 
 def _uses_position(share: Row, seen: Seen) -> str:
@@ -220,7 +224,7 @@ def _share(row: Row, of: str = "") -> str:
     return f"{row['value']:.4g} %{of} (95 %: {interval(row)})"
 
 
-def _short(value: float, digits: int = 3) -> str:
+def short(value: float, digits: int = 3) -> str:
     """Return a percentage or a P-SHAP in so many significant digits, but at most 4 decimals."""
     return f"{round(value, 4):.{digits}g}"
 

@@ -14,7 +14,7 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.font_manager import findfont, get_font
 
-from vitrail.commands.audit_answers import CONSISTENT, KEPT, interval, recipe
+from vitrail.commands.audit_answers import CONSISTENT, KEPT, interval, recipe, short
 from vitrail.style import MARKERS, STYLE, colour, figure, save, stamp
 
 Part = Mapping[str, Any]
@@ -139,4 +139,4 @@ def _errors(rows: Sequence[Row]) -> list[list[float]]:
 
 
 def _told(row: Row) -> str:
-    return f"{row['value']:.3g}" + (f" ({interval(row)})" if interval(row) else "")
+    return short(row["value"]) + (f" ({interval(row)})" if interval(row) else "")

@@ -221,7 +221,7 @@ def _ranks(
     synsets = ImageNetInfo().label_names()
     if known is None and classes == len(synsets) and set(own) <= set(synsets):
         known = ClassNames(synsets, "ImageNet's synsets")
-    why = closest = ""
+    why, remedy = "", "put each image into a folder with the name of its class in {origin}"
     if stray := [path for path, name in placed if not name]:
         others = f", like {count(len(stray) - 1, 'other image')}," if stray[1:] else ""
         why = f"{stray[0]}{others} lies in no subfolder that names its class"
@@ -230,16 +230,16 @@ def _ranks(
         if wrong := next((name for name in own if told[name] != 1), None):
             are = f"{told[wrong]} classes" if told[wrong] else "no class"
             why = f"{known.origin} has {are} '{wrong}', as the folder {folders[wrong]} is named"
-            closest = "" if told[wrong] else did_you_mean(wrong, known.names)
+            if told[wrong]:
+                remedy = "give each class in {origin} a name of its own"
+            else:
+                why += did_you_mean(wrong, known.names)
     elif len(own) == classes:
         known = ClassNames(own, "folders in timm's order; --class-map FILE gives another")
     else:
         why = f"the images lie in {count(len(own), 'folder')} and the model has {classes} classes"
     if why and known is not None and known.required:
-        raise VitrailError(
-            f"{why}: put each image into a folder with the name of its class in {known.origin}, or "
-            f"leave out --class-map{closest}"
-        )
+        raise VitrailError(f"{why}: {remedy.format(origin=known.origin)}, or leave out --class-map")
     if why or known is None:
         why += ": labels need images in folders of the model's classes, which --class-map can name"
         return why, "", {}

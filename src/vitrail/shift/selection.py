@@ -335,7 +335,7 @@ class FixedSelection(nn.Module):
 
 
 class PerLayerSelection(FixedSelection):
-    """The paper's energies: each strided operation takes the grid of the most energy."""
+    """Each strided operation takes the grid of the most energy, as in the paper; ties: our rule."""
 
     name = "per_layer"
     per_operation = True

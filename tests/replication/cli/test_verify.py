@@ -300,6 +300,13 @@ def test_the_worst_copy_of_a_number_counts(publish, verify):
     assert "missing: 1" in done.out
 
 
+def test_a_table_that_lacks_a_file_is_not_verified(publish, verify):
+    catalog = publish()
+    for path in catalog.results.glob("tiny/*.md"):
+        path.unlink()
+    assert verify().code == 2
+
+
 def test_without_published_results_it_names_the_scales_that_have_some(publish, verify):
     done = verify("small")
     assert done.code == 2

@@ -91,6 +91,8 @@ def test_links_are_sorted_in_place_of_a_shared_copy(
     """The command refuses what a link leads to; what it says to do instead leaves the copy."""
     write_miniature(registry["imagenet"], tmp_path / "other")
     (tmp_path / "other" / "imagenet" / "train").rename(devkit / "train")
+    theirs = devkit / "meta.bin"
+    theirs.write_bytes(b"theirs")
     data = tmp_path / "my data"
     (data / linked).parent.mkdir(parents=True)
     if linked != "imagenet":
@@ -110,6 +112,7 @@ def test_links_are_sorted_in_place_of_a_shared_copy(
     main()
     assert tree(data / "imagenet" / "val") == SORTED
     assert sorted(flat.iterdir()) == before
+    assert theirs.read_bytes() == b"theirs"
     verify(registry["imagenet"], data, counts=False)
 
 

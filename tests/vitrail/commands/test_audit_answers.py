@@ -117,7 +117,7 @@ def test_the_recipes_are_there():
         if line.startswith("### ")
     ]
     for recipe in RECIPES.values():
-        assert hasattr(vitrail, recipe.split()[0])
+        assert any(hasattr(vitrail, word) for word in recipe.split())
         assert f"-{recipe.rpartition('#')[2]}" in sections
 
 
