@@ -79,7 +79,7 @@ def pshap(
     """Measure the share of position in a ViT's predictions (P-SHAP).
 
     Prints the model's P-SHAP, between 0 and 1, with its 95 % interval. The model is one of timm's
-    ViT, DeiT, EVA, BEiT, relative-position (vit_relpos_...) or NaFlex models, or an octic, flip or
+    ViT, DeiT, EVA, BEiT, relative-position (vit_relpos...) or NaFlex models, or an octic, flip or
     position_vit model of this library; the positions of others, such as Swin, cannot be permuted.
     Each image takes one forward pass and one more for each permutation of its positions. Where the
     folder has no labels of the model's classes, the class that the model predicts is explained.
