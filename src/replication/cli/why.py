@@ -19,7 +19,7 @@ def why(
         str,
         typer.Argument(
             metavar="TARGET",
-            help="A table or figure (variance_table5), or a claim: its id in claims.csv, or "
+            help="A table or figure (variance_table5), or a claim: its id in report.md, or "
             "PAPER/ID.",
         ),
     ],

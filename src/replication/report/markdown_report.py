@@ -29,8 +29,9 @@ be fair. Kinds are counted apart. *empirical*: an effect of trained models or of
 images; it is decided only if its q-value, over the tested empirical claims of the paper, is below
 5 %. *exact*: a count or closed form. *construction*: what holds for any weights. *timing*: a
 measured time. *control*: what must come out if measures and verdicts are right. *confirmatory*:
-registered before its models were trained; otherwise *exploratory*. docs/results.md of the
-repository explains each of these words."""
+registered before its models were trained; otherwise *exploratory*. After a statement stand its
+source and its id, for `vitrail why ID`. docs/results.md of the repository explains each of these
+words."""
 
 
 def as_markdown(results: Results) -> str:
@@ -147,14 +148,14 @@ def signed(value: float, decimals: int | None = None) -> str:
 
 
 def _claims_table(paper: PaperResults) -> str:
-    """Return the table of a paper's claims: status, statement, and what was measured.
+    """Return the table of a paper's claims: status, statement and id, and what was measured.
 
     Claims that were not run are in a table of their own, which a reader can unfold.
     """
     judged, not_run = [], []
     for claim in paper.claims:
         statement = markdown_escape(f"{claim['statement']} ({claim['source']})")
-        told = [statement, markdown_escape(claim["detail"])]
+        told = [f"{statement} `{claim['id']}`", markdown_escape(claim["detail"])]
         if claim["status"] == "not run":
             not_run.append(told)
         else:

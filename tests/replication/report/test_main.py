@@ -20,6 +20,7 @@ from vitrail.files import sha256
 from vitrail.provenance import duration
 
 DEVICE, WEIGHTS = "cpu: a processor, 1 thread", "0" * 64
+STATEMENT = "A wider network reads digits better. (Abstract) `wider-reads-better`"
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def test_the_report_links_every_file_and_judges_every_claim(catalog):
     page = as_markdown(results(catalog))
     assert "[csv](template/table1.csv) [md](template/table1.md)" in page
     assert "2 exact" in page
-    assert "| **held** (empirical) | A wider network reads digits better. (Abstract) | " in page
+    assert f"| **held** (empirical) | {STATEMENT} | " in page
     assert f"- compute: 2 min on {DEVICE}\n" in page
     assert "- commit: 01234567\n" in page
     for link in catalog.files(catalog.paper("template").artifacts["table1"]):
@@ -210,14 +211,14 @@ def test_the_templates_claim_fails_where_the_narrow_network_reads_better(catalog
     draw(catalog, "table1")
     page = as_markdown(results(catalog))
     assert f"made by `{catalog.snakemake('template_table1')}`" in page
-    assert "| **contrary** (empirical) | A wider network reads digits better. (Abstract) | " in page
+    assert f"| **contrary** (empirical) | {STATEMENT} | " in page
 
 
 def test_the_report_of_nothing_says_what_to_build(catalog):
     page = as_markdown(results(catalog))
     assert f"Not built: `{catalog.snakemake('template_table1')}`" in page
     folded = page.partition("<details>")[2].partition("</details>")[0]
-    assert "| A wider network reads digits better. (Abstract) | " in folded
+    assert f"| {STATEMENT} | " in folded
     assert page.count("A wider network reads digits better.") == 2  # the other is the headline
 
 
