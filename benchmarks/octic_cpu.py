@@ -1,4 +1,4 @@
-"""Time octic layers on a CPU: ours, the dense model, the published layout, and a lower bound.
+"""Time octic layers on a CPU: ours, the dense model, the authors' layout, and a lower bound.
 
 All of them take turns, one pass each in a round, so that a machine that slows down slows all of
 them. They are compared within the round. Each row of the table is a ViT-L block, or a full ViT-L or
@@ -7,7 +7,7 @@ block by block, and all of its blocks share one compilation (to compile a whole 
 minutes). In the mode "eager" our block runs the code of `vitrail.octic.layers`, in the mode
 "compiled" that of `vitrail.octic.fast_block`.
 
-- ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The published layout is that of
+- ``dense_ms``, ``published_ms``, ``ours_ms``: median times. The authors' layout is that of
   `octic_published`, with the weights of our model.
 - ``bound_ms``: the lower bound, which is the depth times the sum of three terms. They are measured
   in the same rounds, on tensors of the dense block's sizes. ``bound_linear_ms``: the time of the
@@ -23,7 +23,7 @@ minutes). In the mode "eager" our block runs the code of `vitrail.octic.layers`,
 
 The difference between our time and the bound is in ``ours_other_ms``: the heads are gathered from
 the planes and put back (a head's channels lie side by side for the attention, but plane by plane
-for the linear layers), and the GELU needs two Fourier transforms. The published layout has the same
+for the linear layers), and the GELU needs two Fourier transforms. The authors' layout has the same
 products of matrices and the same attention. So its time, too, is near the bound when it is
 compiled; ``published_ms / bound_ms`` is the largest speed-up that any layout can have over it.
 
@@ -129,7 +129,7 @@ def bound_calls(size: Size, batch_size: int, dtype: torch.dtype, compiled: bool)
 def layouts(
     what: str, batch_size: int, dtype: torch.dtype
 ) -> tuple[Size, dict[str, tuple[nn.Module, Any]]]:
-    """Return a size, and its modules and their inputs: dense, the published layout, ours."""
+    """Return a size, and its modules and their inputs: dense, the authors' layout, ours."""
     torch.manual_seed(0)
     size = LARGE if what == BLOCK else MODELS[what]
     ours = timm.create_model(size.octic, **({"depth": 1} if what == BLOCK else {}))

@@ -1,4 +1,4 @@
-"""Octic blocks in the published layout, whose speed is compared with that of our blocks.
+"""Octic blocks in the authors' layout, whose speed is compared with that of our blocks.
 
 The code is written from the paper's description (octic, Sec. 3.1, 3.3, App. A.1). Features are one
 tensor for each irrep: ``(B, N, c)`` for A1, A2, B1 and B2, and ``(B, N, 2, 2c)`` for E, whose two
@@ -148,7 +148,7 @@ class Block(nn.Module):
 
 
 class PublishedLayout(nn.Module):
-    """A D8 model whose blocks are in the published layout, with the weights of `model`.
+    """A D8 model whose blocks are in the authors' layout, with the weights of `model`.
 
     The layers before and after the blocks are those of `model` itself.
     """

@@ -54,7 +54,7 @@ def catalog() -> Catalog:
 def resolved() -> dict[str, Any]:
     """Return the recipes of Flowers-102 in Table 2 of `position`, as plain data, by their names.
 
-    The recipes by the paper's text come first, then those by the published code. Each has its
+    The recipes by the paper's text come first, then those by the authors' code. Each has its
     ``hash``, the fields of its ``dataset`` that training reads, and in ``printed`` the paper's
     numbers for its embedding.
     """

@@ -12,7 +12,7 @@ def precision(request):
 
 @pytest.fixture
 def models(precision):
-    """Ours, every parameter random, and the same in the published layout."""
+    """Ours, every parameter random, and the same in the authors' layout."""
     torch.manual_seed(0)
     arguments = {"img_size": 64, "embed_dim": 64, "depth": 2, "num_heads": 4}
     model = timm.create_model("octic_d8_vit_small_patch16_224", **arguments).eval()

@@ -25,5 +25,5 @@ The rest:
 - `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
   4.1);
 - `shapes`: widths and depths of all these models, and plain ViTs of the shapes that timm lacks;
-- `checkpoint`: converts weights from and to the layout of the published code.
+- `checkpoint`: converts weights from and to the layout of the authors' code.
 """

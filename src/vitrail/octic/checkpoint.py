@@ -1,7 +1,7 @@
 """Convert state dicts of the published octic models to our layout, and back.
 
-The published code has a separate tensor for each irrep; our layers stack these tensors. In the
-attention's matrices of E, the published code orders channels by (q k v, head, copy, channel of the
+The authors' code has a separate tensor for each irrep; our layers stack these tensors. In the
+attention's matrices of E, the authors' code orders channels by (q k v, head, copy, channel of the
 head), ours by (copy, q k v, head, channel); those of the output projection likewise without q k v.
 So every published tensor is a view of one of our parameters, and
 both directions copy through the same views.

@@ -3,7 +3,7 @@
 The first four (linear, power spectrum, triple correlation, polynomial) compute polynomials or norms
 of the eight numbers (x0..x7) of a channel. They do not change even if each channel is transformed
 by a different element. The last two (max filtering, canonisation) compare whole tokens. A seventh,
-`absolute`, is the invariant that the published code computes instead of the linear one.
+`absolute`, is the invariant that the authors' code computes instead of the linear one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def linear(x: Tensor) -> Tensor:
 
 
 def absolute(x: Tensor) -> Tensor:
-    """Return ``|x0|``, ``(1, ..., c)``: the linear invariant of the published code."""
+    """Return ``|x0|``, ``(1, ..., c)``: the linear invariant of the authors' code."""
     return x[:1].abs()
 
 
@@ -51,7 +51,7 @@ def polynomial(x: Tensor) -> Tensor:
     return torch.stack([x[0], *_quadratics(x), *_cubics(x), *_quartics(x), *_quintics(x)])
 
 
-# Within a degree, the terms are in the order of the published code: published weights depend on it.
+# Within a degree, the terms are in the order of the authors' code: published weights depend on it.
 
 
 def _quadratics(x: Tensor) -> list[Tensor]:

@@ -143,7 +143,7 @@ class OcticLayerNorm(nn.Module):
         dim: C, channels of all planes together.
         eps: added to v, the sum of the variances of the planes.
         convention: "total" divides by the norm over all irreps, as the paper's text does;
-            "published" multiplies E's variances in v by 1/4, as the published code does.
+            "published" multiplies E's variances in v by 1/4, as the authors' code does.
 
     Raises:
         VitrailError: `dim` is no multiple of 8, or the convention is unknown.
@@ -315,7 +315,7 @@ class SteerableAttention(nn.Module):
 class OcticAttention(SteerableAttention):
     """Equivariant self-attention of ``(8, B, N, c)`` (octic, Sec. 3.3.3).
 
-    The published code orders E's columns by (head, copy, channel of the head). Here the order is
+    The authors' code orders E's columns by (head, copy, channel of the head). Here the order is
     (copy, head, channel). The layer is the same; `checkpoint` reorders published weights.
     """
 

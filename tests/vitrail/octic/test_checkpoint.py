@@ -26,7 +26,7 @@ ARGUMENTS = {
     "num_classes": CLASSES,
     "norm": "published",
 }
-# Appendix D's polynomials in the order of the published code: "46+57" is x4 x6 + x5 x7.
+# Appendix D's polynomials in the order of the authors' code: "46+57" is x4 x6 + x5 x7.
 CUBICS = "367 356+347 345 266-277 246-257 244-255 156-147 123"
 POLYNOMIALS = {
     "triple_correlation": f"000 066+077 046+057 044+055 033 022 011 {CUBICS}".split(),
@@ -281,7 +281,7 @@ def test_a_converted_model_gives_the_published_logits_and_its_weights_back(famil
 
 
 def test_a_published_model_without_a_class_token_is_converted():
-    """The published code builds one with global_pool."""
+    """The authors' code builds one with global_pool."""
     state = published_state("d8", "canonisation")
     state = {name: value for name, value in state.items() if not name.startswith("cls_token")}
     arguments = {**ARGUMENTS, "class_token": False, "global_pool": "avg"}

@@ -1,6 +1,6 @@
 """An erratum of the position paper: its P-SHAP of CAPE is rounding noise (Appx. F, Figure 4(b)).
 
-Where the published code exchanges CAPE's embeddings, it puts the stored sum of content and
+Where the authors' code exchanges CAPE's embeddings, it puts the stored sum of content and
 sinusoids, of one image, in the place of the tokens (`forward_fixed_pos_emb` of
 `models/vit_modeling.py` sets it, and `forward` returns it). No image is read any more, and a
 permutation reorders tokens that a ViT with mean pooling sees as a set.

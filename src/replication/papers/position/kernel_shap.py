@@ -2,7 +2,7 @@
 
 The paper's text describes P-SHAP as Kernel SHAP of single elements of image and embedding, whose
 SHAP values are summed (position, Sec. 3), and a background as the mean of a feature (position,
-App. A). The published code has two features and averages logits over the background, and so does
+App. A). The authors' code has two features and averages logits over the background, and so does
 P-SHAP here. All these variants are `kernel_shap` with different responses to coalitions, so they
 can be compared on one batch.
 """

@@ -71,7 +71,7 @@ class AutoRoPE(RoPE):
 
 
 class AutoWrappedRoPE(AutoRoPE):
-    """Auto-RoPE that multiplies angles after wrapping them to (-pi, pi], as in the published code.
+    """Auto-RoPE that multiplies angles after wrapping them to (-pi, pi], as in the authors' code.
 
     Gamma times the wrapped angle is not continuous in the position, so attention is no longer a
     function of the relative position, unless gamma is a whole number. It is registered as

@@ -67,7 +67,7 @@ class RPE(PositionEmbedding):
 
 
 class AcrossOnly(RPE):
-    """RPE that does not see offsets down, as in the published code.
+    """RPE that does not see offsets down, as in the authors' code.
 
     The code of the paper's authors lacks a transpose: the offset across has both vectors, the
     offset down none. It is the embedding ``rpe-as-published``.

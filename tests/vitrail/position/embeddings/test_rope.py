@@ -53,7 +53,7 @@ def test_a_layer_turns_by_its_own_gamma(layout):
 
 
 def test_wrapped_angles_are_multiplied_as_complex_arguments_and_lose_relativity(layout):
-    """The published code takes the argument of exp(i angle), whose range is (-pi, pi]."""
+    """The authors' code takes the argument of exp(i angle), whose range is (-pi, pi]."""
     wrapped, plain = AutoWrappedRoPE(layout()).double(), RoPE(layout()).double()
     wrapped.load_state_dict({**plain.state_dict(), "gamma": wrapped.gamma}, strict=True)
     angles = plain.angles(1)

@@ -1,4 +1,4 @@
-"""DINOv2's losses and targets (Oquab et al., 2024, Sec. 4), as its published code has them.
+"""DINOv2's losses and targets (Oquab et al., 2024, Sec. 4), as its authors' code has them.
 
 Crops are ordered by views: of 2B global crops the first B are the first views of all images. Losses
 are computed for each micro-batch; targets depend on all micro-batches of a step, of all processes.
