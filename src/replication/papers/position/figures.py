@@ -60,10 +60,9 @@ LINE = "#707070"
 KINDS = ("dependent", "independent")
 LETTER, HANDLE, LINE_HEIGHT = 0.055, 0.45, 0.14  # inches, in a legend
 CROWDED = (0.08, 0.12)  # points within these fractions of width and height cover each other
-INSET = (0.3, 0.28)
+FLAT = 0.25  # datasets within this fraction of the height, because another one needs the rest
+INSET, LARGE_INSET = (0.3, 0.28), (0.5, 0.45)  # of one dataset, of several
 AROUND = ((0.1, 0.09), (0.03, 0.12))  # space for its labels (left, below), title (right, above)
-# Places of the inset; of equally empty ones, the first.
-PLACES = ((0.67, 0.09), (0.13, 0.09), (0.67, 0.66), (0.13, 0.66), (0.4, 0.66))
 
 
 def fig1(cells: pd.DataFrame, measurements: Measurements) -> Figure:
@@ -233,8 +232,8 @@ def _gains(
     fig, ax = _scatter(gained, GAIN.format(reference), links, **shape)
     ax.axhline(0, color=LINE, linewidth=0.6, zorder=1)
     if fit:
-        _draw_fits(ax, gained)
-    _enlarge(ax, gained, links)
+        _draw_fits(ax, gained, _colours(gained))
+    _enlarge(ax, gained, links, fit)
     return fig
 
 
@@ -319,33 +318,57 @@ def _draw(
         ax.plot(point.x, point.y, **look, label=f"{dataset}, {model}", zorder=3)
 
 
-def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None) -> None:
-    """Enlarge the first dataset whose points nearly coincide, in the corner with fewest points."""
+def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, fit: bool) -> None:
+    """Enlarge points that cover each other (`_crowded`) in the corner with fewest points."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
     extent = np.ptp(limits, axis=1)
-    for dataset, own in points.groupby("dataset", sort=False):
-        places = own[["x", "y"]].dropna().to_numpy(dtype=float)
-        if len(places) > 1 and (np.ptp(places, axis=0) < CROWDED * extent).all():
-            shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
-            before, after = np.array(AROUND)
-            inside = [
-                ((shares >= place - before) & (shares <= place + after + INSET)).all(axis=1).sum()
-                for place in np.array(PLACES)
-            ]
-            inset = axes.inset_axes((*PLACES[int(np.argmin(inside))], *INSET))
-            _draw(inset, own, _colours(points), links)
-            inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
-            inset.margins(0.15)
-            low, high = inset.get_ylim()  # at least 1.4 points high, so that noise is not enlarged
-            inset.set_ylim(min(low, (low + high - 1.4) / 2), max(high, (low + high + 1.4) / 2))
-            name = str(dataset).partition(" (")[0]  # the legend names the stand-in
-            title = inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
-            title.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
-            inset.tick_params(labelsize=6, pad=1)
-            inset.locator_params("x", nbins=2)
-            inset.locator_params("y", nbins=3)
-            return
+    if (crowd := _crowded(points, extent)) is None:
+        return
+    name, own = crowd
+    size = INSET if own["dataset"].nunique() == 1 else LARGE_INSET
+    left, below, right, above = 0.13, 0.09, 0.97 - size[0], 0.94 - size[1]
+    middle = (left + right) / 2
+    corners = [(right, below), (left, below), (right, above), (left, above), (middle, above)]
+    shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
+    before, after = np.array(AROUND)
+    inside = [
+        ((shares >= corner - before) & (shares <= corner + after + size)).all(axis=1).sum()
+        for corner in np.array(corners)
+    ]
+    inset = axes.inset_axes((*corners[int(np.argmin(inside))], *size))  # the first of equal ones
+    colours = _colours(points)
+    _draw(inset, own, colours, links)
+    if fit:
+        _draw_fits(inset, own, colours)
+    inset.axhline(0, color=LINE, linewidth=0.6, zorder=1)
+    inset.margins(0.15)
+    low, high = inset.get_ylim()  # at least 1.4 points high, so that noise is not enlarged
+    inset.set_ylim(min(low, (low + high - 1.4) / 2), max(high, (low + high + 1.4) / 2))
+    title = inset.set_title(f"{name}, enlarged", fontsize=7, pad=2, loc="right")
+    title.set_bbox({"facecolor": "white", "edgecolor": "none", "pad": 0.5})
+    inset.tick_params(labelsize=6, pad=1)
+    inset.locator_params("x", nbins=2)
+    inset.locator_params("y", nbins=3)
+
+
+def _crowded(points: pd.DataFrame, extent: np.ndarray) -> tuple[str, pd.DataFrame] | None:
+    """Return the name and the points of what an axis of this width and height shows too small.
+
+    It is the first dataset whose points nearly coincide; else all datasets but one, if that one
+    needs most of the height; else None. Names are without the stand-ins, which the legend has.
+    """
+    places = points.dropna(subset=["x", "y"]).groupby("dataset", sort=False)
+    for dataset, own in places[["x", "y"]]:
+        if len(own) > 1 and (np.ptp(own.to_numpy(dtype=float), axis=0) < CROWDED * extent).all():
+            return str(dataset).partition(" (")[0], points[points["dataset"] == dataset]
+    heights = places["y"].agg(np.ptp)
+    if len(heights) > 2:
+        tallest = heights.idxmax()
+        others = points[points["dataset"] != tallest]
+        if np.ptp(others["y"].dropna()) < FLAT * extent[1]:
+            return f"without {str(tallest).partition(' (')[0]}", others
+    return None
 
 
 def _marker(model: str, colour: str) -> dict[str, Any]:
@@ -359,13 +382,13 @@ def _colours(points: pd.DataFrame) -> dict[str, str]:
     return {name: style.colour(index) for index, name in enumerate(points["dataset"].unique())}
 
 
-def _draw_fits(axes: Axes, points: pd.DataFrame) -> None:
+def _draw_fits(axes: Axes, points: pd.DataFrame, colours: Mapping[str, str]) -> None:
     """Draw each dataset's least-squares line, over the P-SHAP of the paper's models: not `OURS`.
 
     Source: position, the captions of Figures 3 and 4.
     """
     drawn = points[~points["model"].isin(OURS)]
-    for dataset, colour in _colours(points).items():
+    for dataset, colour in colours.items():
         own = drawn.loc[drawn["dataset"] == dataset, ["x", "y"]].dropna()
         x, y = own.to_numpy(dtype=float).T
         if len(x) > 1 and np.ptp(x) > 0:

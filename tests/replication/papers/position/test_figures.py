@@ -11,7 +11,6 @@ from replication.config.datasets import load_registry
 from replication.context import Described
 from replication.papers.position.figures import (
     MODELS,
-    PLACES,
     fig1,
     fig2,
     fig3a,
@@ -106,7 +105,7 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     assert drawn(inset) == {"EuroSAT, APE": (0.006, 0.0), "EuroSAT, no PE": (0.0, 2.0)}
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
-    assert corner == pytest.approx(PLACES[0])  # below and to the right, where no point is
+    assert corner == pytest.approx((0.67, 0.09))  # below and to the right, where no point is
     # A point where the title of an inset in that corner would be, and none in the corner beside it.
     beside = {**rows, "SVHN, no PE": (0.2, 30.0)}
     beside |= {"CIFAR-10, APE": (0.35, 90.0), "CIFAR-10, no PE": (0.3, 56.2)}
@@ -114,9 +113,25 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
     (inset,) = fig.axes[0].child_axes
     fig.draw_without_rendering()
     corner = fig.axes[0].transAxes.inverted().transform(inset.get_window_extent().p0)
-    assert corner == pytest.approx(PLACES[1])
+    assert corner == pytest.approx((0.13, 0.09))
     spread = {row: value for row, value in rows.items() if "SVHN" in row}
     assert fig3a(tidy(spread), []).axes[0].child_axes == []
+
+
+def test_datasets_beside_one_of_much_larger_effects_are_shown_again_without_it():
+    low = {"EuroSAT, APE": (0.02, 90.0), "EuroSAT, no PE": (0.2, 92.0)}
+    low |= {"CIFAR-10, APE": (0.1, 60.0), "CIFAR-10, no PE": (0.25, 57.0)}
+    far = {"SVHN, APE": (0.5, 80.0), "SVHN, no PE": (0.3, 50.0)}
+    (inset,) = fig3a(tidy(low | far), []).axes[0].child_axes
+    assert inset.get_title(loc="right") == "without SVHN, enlarged"
+    assert drawn(inset).keys() == low.keys()
+    assert lines(inset, "--") == {
+        colour: ends
+        for colour, ends in lines(fig3a(tidy(low | far), []).axes[0], "--").items()
+        if ends[0][0] < 0.3
+    }
+    near = {**far, "SVHN, no PE": (0.3, 74.0)}
+    assert fig3a(tidy(low | near), []).axes[0].child_axes == []
 
 
 def test_equal_accuracies_are_shown_on_an_axis_of_a_point_at_least():
