@@ -92,18 +92,14 @@ def save(fig: Figure, stem: Path) -> None:
     )  # everything is placed; else the layout would move legends to the new lower edge
     for legend in fig.legends:
         legend.set_bbox_to_anchor((0, 0, 1, 1), fig.transFigure)
-    shown = Bbox.from_extents(0, min(0.0, _lowest(fig)), *fig.get_size_inches())
+    texts = [text.get_tightbbox() for text in fig.texts]  # those of `stamp` are below the figure
+    shown = Bbox.union([fig.bbox, *filter(None, texts)]).transformed(fig.dpi_scale_trans.inverted())
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
             fig.savefig(partial, format=kind, metadata=metadata, bbox_inches=shown)
             if kind == "svg":  # without this font, one of the same widths replaces it
                 text = partial.read_text(encoding="utf-8")
                 partial.write_text(text.replace(FONT, FALLBACK), encoding="utf-8")
-
-
-def _lowest(fig: Figure) -> float:
-    """Return the lower end of the figure's own lowest text, in inches from its lower edge."""
-    return min((text.get_window_extent().y0 / fig.dpi for text in fig.texts), default=0.0)
 
 
 def stamp(fig: Figure, lines: Sequence[str]) -> None:

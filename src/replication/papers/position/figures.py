@@ -355,15 +355,16 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
 def _crowded(points: pd.DataFrame, extent: np.ndarray) -> tuple[str, pd.DataFrame] | None:
     """Return the name and the points of what an axis of this width and height shows too small.
 
-    It is the first dataset whose points nearly coincide; else all datasets but one, if that one
-    needs most of the height; else None. Names are without the stand-ins, which the legend has.
+    It is the first dataset whose points nearly coincide; else, of four or more datasets, all but
+    one, if that one needs most of the height; else None. Names are without the stand-ins, which the
+    legend has.
     """
     places = points.dropna(subset=["x", "y"]).groupby("dataset", sort=False)
     for dataset, own in places[["x", "y"]]:
         if len(own) > 1 and (np.ptp(own.to_numpy(dtype=float), axis=0) < CROWDED * extent).all():
             return str(dataset).partition(" (")[0], points[points["dataset"] == dataset]
     heights = places["y"].agg(np.ptp)
-    if len(heights) > 2:
+    if len(heights) > 3:
         tallest = heights.idxmax()
         others = points[points["dataset"] != tallest]
         if np.ptp(others["y"].dropna()) < FLAT * extent[1]:

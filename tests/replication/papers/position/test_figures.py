@@ -121,6 +121,7 @@ def test_a_dataset_whose_points_cover_each_other_is_shown_again_in_the_emptiest_
 def test_datasets_beside_one_of_much_larger_effects_are_shown_again_without_it():
     low = {"EuroSAT, APE": (0.02, 90.0), "EuroSAT, no PE": (0.2, 92.0)}
     low |= {"CIFAR-10, APE": (0.1, 60.0), "CIFAR-10, no PE": (0.25, 57.0)}
+    low |= {"Flowers-102, APE": (0.1, 30.0), "Flowers-102, no PE": (0.15, 31.0)}
     far = {"SVHN, APE": (0.5, 80.0), "SVHN, no PE": (0.3, 50.0)}
     (inset,) = fig3a(tidy(low | far), []).axes[0].child_axes
     assert inset.get_title(loc="right") == "without SVHN, enlarged"
