@@ -92,8 +92,10 @@ def save(fig: Figure, stem: Path) -> None:
     )  # everything is placed; else the layout would move legends to the new lower edge
     for legend in fig.legends:
         legend.set_bbox_to_anchor((0, 0, 1, 1), fig.transFigure)
-    texts = [text.get_tightbbox() for text in fig.texts]  # those of `stamp` are below the figure
-    shown = Bbox.union([fig.bbox, *filter(None, texts)]).transformed(fig.dpi_scale_trans.inverted())
+    fig.set_dpi(STYLE["savefig.dpi"])  # at which some letters are wider than before
+    fig.draw_without_rendering()
+    texts = [text.get_window_extent() for text in fig.texts]  # those of `stamp` are outside
+    shown = Bbox.union([fig.bbox, *texts]).transformed(fig.dpi_scale_trans.inverted())
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
             fig.savefig(partial, format=kind, metadata=metadata, bbox_inches=shown)
