@@ -92,10 +92,7 @@ def save(fig: Figure, stem: Path) -> None:
     )  # everything is placed; else the layout would move legends to the new lower edge
     for legend in fig.legends:
         legend.set_bbox_to_anchor((0, 0, 1, 1), fig.transFigure)
-    fig.set_dpi(STYLE["savefig.dpi"])  # at which some letters are wider than before
-    fig.draw_without_rendering()
-    texts = [text.get_window_extent() for text in fig.texts]  # those of `stamp` are outside
-    shown = Bbox.union([fig.bbox, *texts]).transformed(fig.dpi_scale_trans.inverted())
+    shown = Bbox.from_extents(0, min(0.0, _lowest(fig)), *fig.get_size_inches())
     for kind, metadata in (("svg", {"Date": None}), ("png", {})):
         with atomic_path(stem.with_name(f"{stem.name}.{kind}")) as partial:
             fig.savefig(partial, format=kind, metadata=metadata, bbox_inches=shown)
@@ -104,12 +101,17 @@ def save(fig: Figure, stem: Path) -> None:
                 partial.write_text(text.replace(FONT, FALLBACK), encoding="utf-8")
 
 
+def _lowest(fig: Figure) -> float:
+    """Return the lower end of the figure's own lowest text, in inches from its lower edge."""
+    return min((text.get_window_extent().y0 / fig.dpi for text in fig.texts), default=0.0)
+
+
 def stamp(fig: Figure, lines: Sequence[str]) -> None:
     """Write texts below a figure, such as what it was measured on; each begins a new line.
 
     `save` makes the picture higher by these lines; the drawing keeps its place.
     """
-    width = round(23 * fig.get_figwidth())  # characters of six points
+    width = round(22 * fig.get_figwidth())  # characters of six points
     wrapped = [part for line in lines for part in textwrap.wrap(line, width)]
     look: Any = {"fontsize": 6, "color": "#707070", "ha": "left", "va": "top"}
     fig.text(0.005, -0.04 / fig.get_figheight(), "\n".join(wrapped), **look)

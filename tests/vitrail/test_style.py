@@ -75,19 +75,6 @@ def test_a_stamp_stands_below_the_figure_whose_picture_grows_by_it(cells, tmp_pa
         assert np.allclose(axes.get_position(), same.get_position())
 
 
-def test_a_stamp_of_wide_letters_is_not_cut_off(cells, tmp_path):
-    plain, fig = draw(cells), draw(cells)
-    style.stamp(fig, ["WM" * 60, "small models"])
-    for drawn, name in ((plain, "plain"), (fig, "wide")):
-        style.save(drawn, tmp_path / name)
-    widths = [Image.open(tmp_path / f"{name}.png").width for name in ("plain", "wide")]
-    fig.draw_without_rendering()
-    (text,) = fig.texts
-    needed = text.get_window_extent().x1 / fig.bbox.x1
-    assert needed > 1.1
-    assert widths[1] / widths[0] == pytest.approx(needed, rel=0.01)
-
-
 def test_a_row_names_the_stand_in_beside_the_dataset():
     cells = pd.DataFrame({"row": ["SVHN, APE", "CIFAR-10, APE", "CIFAR-100", "CIFAR-10-Position"]})
     names = {"digits-in-a-row": "SVHN", "pieces": "CIFAR-10"}
