@@ -103,10 +103,13 @@ def pshap(
     from vitrail.measures.outputs import without_tf32
     from vitrail.measures.permutable import permutable
     from vitrail.measures.position_shap.measure import position_shap
+    from vitrail.measures.position_shap.sweep import require_halves
 
+    if permutations is not None:
+        require_halves(permutations)  # before weights are downloaded
     without_tf32()
     device = require_device(device)
-    find_images(data)  # before weights are downloaded
+    find_images(data)
     torch.manual_seed(seed)
     network = create(model, pretrained, checkpoint)
     permutable(network)  # refuses a model without positions, before all images are read

@@ -115,6 +115,7 @@ def test_a_model_that_is_always_wrong_has_no_p_shap(vitrail, photos):
         (["test_vti"], "there is no model 'test_vti'; did you mean 'test_vit'?"),
         (["eva02_tiny_patch14_224"], "the model has no classes to predict"),
         ([MODEL, "--device", "xla"], "torch cannot use device 'xla' here: use 'cpu'"),
+        (["test_vti", "--permutations", "3"], "permutations is 3; give 1 or an even number"),
         ([MODEL, "--device", "gpu"], "torch cannot use device 'gpu' here: use 'cpu'"),
     ],
 )
