@@ -29,7 +29,8 @@ def verify(
         bool,
         typer.Option(
             "--published",
-            help="Check what is published by itself: render every table again from its records.",
+            help="Check what is published by itself, without targets: render every table "
+            "again from its records.",
         ),
     ] = False,
     runs: Runs = None,

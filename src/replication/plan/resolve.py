@@ -108,7 +108,8 @@ class PaperAtScale:
         """
         values = self._written(name)
         if (found := self.searched_rate(name)) is not None:
-            place = f"{self.searched_path}: the best of its search"
+            searched = self.searches.covering(name)
+            place = f"{self.searched_path}: the best of the search of {searched}"
             rate = placed_at(KINDS[values["task"]].rate, found)
             values = merge(values, _all_placed(rate, place))
         if self.rehearsed:

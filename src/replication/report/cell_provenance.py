@@ -411,7 +411,7 @@ def _print_measurements(measurements: Sequence[Mapping[str, Any]], origin: str) 
 
 
 def _print_trainings(trainings: Sequence[Mapping[str, Any]], origin: str) -> None:
-    title = "Trainings, as published" if origin == "published" else "Trainings"
+    title = "Trainings, from our published records" if origin == "published" else "Trainings"
     _print_records(trainings, "not trained", title)
 
 

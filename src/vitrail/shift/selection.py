@@ -261,8 +261,9 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
         + (
             ""
             if size[0] % strides[-1] or size[1] % strides[-1]
-            else f", or a window_size that divides {size[0] // strides[-1]} and "
-            f"{size[1] // strides[-1]}, the tokens of the last stage's sides"
+            else f", or build the whole model with img_size=({size[0]}, {size[1]}), without "
+            "dynamic_img_size, and a window_size that divides the tokens of every stage's sides, "
+            f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage"
         )
     )
 

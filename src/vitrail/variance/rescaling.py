@@ -282,7 +282,7 @@ def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
     elif hasattr(table, "set_table"):  # an octic or flip model computes the table from free weights
         table = table.table()
     if not isinstance(table, Tensor):
-        lack = "it adds no table of absolute position embeddings (`pos_embed`) to its patches"
+        lack = "it has no table of absolute position embeddings as the parameter `pos_embed`"
     elif table.ndim != 3 or grid is None:
         lack = f"its `pos_embed` has shape {tuple(table.shape)} instead of (1, positions, channels)"
     elif not hasattr(model, "set_input_size") and not isinstance(model, NaFlexVit):
