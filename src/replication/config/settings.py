@@ -25,14 +25,16 @@ def _as_folder(path: Any) -> Any:
         raise ValueError("name a folder")
     if not isinstance(path, str):
         return path  # pydantic refuses it
-    folder = os.path.expanduser(path)
+    folder = os.path.expandvars(os.path.expanduser(path))
+    if "$" in folder:
+        raise ValueError("name a folder whose environment variables are set, or write it in full")
     if folder.startswith(("-", "~")) or {"{", "}"} & {*folder}:
         raise ValueError("name a folder without braces, whose name begins with no hyphen or tilde")
     return folder
 
 
-# A folder of the workflow; "~" is the user's home. A command would read a name that begins with a
-# hyphen as an option, and Snakemake reads braces as a wildcard.
+# A folder of the workflow; "~" is the user's home, and $NAME an environment variable. A command
+# would read a name that begins with a hyphen as an option, and Snakemake reads braces as wildcards.
 Folder = Annotated[str, BeforeValidator(_as_folder)]
 
 

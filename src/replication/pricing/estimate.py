@@ -377,6 +377,8 @@ class Estimate:
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             takes = f"{between(seconds, duration)} on {on}"
             limit = duration(self._limit(resources))
+            if suited := suitable(self._partitions, resources):
+                limit += f" in {' or '.join(partition.name for partition in suited)}"
             found.append(LongJob(name_of(job), takes, limit, remedy, jobs))
         return found
 

@@ -200,6 +200,7 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         raise VitrailError(
             f"{published} holds no results to compare; choose a scale that is published: "
             + (", ".join(sorted(known)) or "none is")
+            + f". vitrail show --scale {catalog.settings.scale} compares with what the papers print"
         )
     if missing := [artifact.target for artifact in artifacts if artifact not in made]:
         commands = catalog.snakemake(" ".join(missing))

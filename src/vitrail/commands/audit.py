@@ -20,6 +20,7 @@ from vitrail.commands.app import (
     Workers,
     command,
 )
+from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 
 LARGER = (1.25, 1.5, 2)  # test sizes in multiples of the model's own, rounded up to a STEP
@@ -100,6 +101,11 @@ def audit(
     own = parts.own_size(network)
     parts.require_sizes(network, size or ())
     output = output or Path("audit-" + re.sub(r"[^\w.]+", "-", model))
+    if output.resolve().is_relative_to(data.resolve()):
+        raise VitrailError(
+            f"--output {output} lies in --data {data}, where its page would be taken for an image: "
+            "give --output a folder elsewhere"
+        )
     folder = Folder(data, network.num_classes, images, class_names(network, class_map))
     chosen = len(folder)
     folder.leave_out_damaged(workers)
@@ -138,7 +144,12 @@ def audit(
     )
     stamp = parts.stamp(found, origin)
     page(found, title, stamp, output / "audit")
-    seen = Seen(parts.predicted_classes(audited), audited.labelled, folder.available - chosen)
+    seen = Seen(
+        parts.predicted_classes(audited),
+        audited.labelled,
+        left=folder.available - chosen,
+        classes=network.num_classes,
+    )
     told = list(answers(found, seen))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")
     rows = [

@@ -1,9 +1,9 @@
 """The questions that an audit (`vitrail.commands.audit`) answers.
 
-Each answer begins with yes or no and the limit between the two, and is based on rows of the audit.
-It also gives a value to compare with: one that a paper prints for models on ImageNet, or one that
-holds for a model by its construction. If the answer is no, it names a recipe that mends this, where
-there is one.
+Each answer is based on rows of the audit. Where the question is whether, it begins with yes or no
+and the limit between the two. It also gives a value to compare with: one that a paper prints for
+models on ImageNet, or one that holds for a model by its construction. If the answer is no, it
+names a recipe that mends this, where there is one.
 """
 
 from __future__ import annotations
@@ -49,6 +49,8 @@ YARDSTICKS = {
     "S-Cons.": {"Swin-T": 92.41, "A-Swin-T (Ours)": 93.24},
 }
 """Percent, as printed for ImageNet (shift, Table 2, by column)."""
+GAINS = {288: 0.036, 672: 2.488}
+"""Points by test size, as printed for a ViT-B/16 on ImageNet (variance, Table 3)."""
 
 
 @dataclass(frozen=True)
@@ -59,11 +61,13 @@ class Seen:
         predicted: the class that the model predicts for each image.
         labelled: whether their labels are known; if not, predictions are used as labels.
         left: number of images in the folder that were not measured.
+        classes: number of the model's classes.
     """
 
     predicted: Sequence[int]
     labelled: bool
     left: int
+    classes: int
 
     def more(self, needed: int = 0) -> str:
         """Return a sentence on how to measure more images, or as many as are `needed`."""
@@ -94,6 +98,17 @@ def recipe(name: str, part: Part) -> str:
 def interval(row: Row) -> str:
     """Return a row's 95 % interval as text without exponents, "" if it has none."""
     return "" if row["low"] is None else f"{short(row['low'])} to {short(row['high'])}"
+
+
+def _accuracy(rows: Sequence[Row], seen: Seen) -> str:
+    top1, guess = rows[0], 100 / seen.classes
+    told = (
+        f"Top-1 is {_measured(top1)}; guessing one of {seen.classes} classes is right for "
+        f"{guess:.3g} %."
+    )
+    if top1["low"] > guess:
+        return told
+    return f"{told} So it may be guessing, and what follows may say little about a trained model."
 
 
 def _circular_shifts(rows: Sequence[Row], seen: Seen) -> str:
@@ -139,11 +154,35 @@ def _position(rows: Sequence[Row], seen: Seen) -> str:
     )
 
 
+def _sizes(rows: Sequence[Row], seen: Seen) -> str:
+    """Tell the rows of each size; the first is that of the model's own size."""
+    own, *larger = rows
+    what = own["quantity"].partition(": ")[0]
+    sizes: dict[str, list[str]] = {}
+    for row in larger:
+        way = row["quantity"].partition(": ")[2]
+        sizes.setdefault(row["condition"], []).append(f"{row['value']:.4g} % ({way})")
+    found = "; ".join(f"{', '.join(shares)} at {size}" for size, shares in sizes.items())
+    told = (
+        f"{what[0].upper()}{what[1:]}: {own['value']:.4g} % at the model's own {own['condition']}; "
+        f"{found}."
+    )
+    if len(larger) == len(sizes):  # one row for each size: there is no table of positions
+        return told
+    gains = " and ".join(f"{gain:.2g} at {pixels} px" for pixels, gain in GAINS.items())
+    return (
+        f"{told} UP(P) is the position table enlarged as usual, which the variance paper divides "
+        f"by sqrt(k): on ImageNet this gains a ViT-B/16 of 224 px {gains} (variance, Table 3)."
+    )
+
+
 QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Row], Seen], str]]] = {
+    "Accuracy": ("How accurate is it?", _accuracy),
     "Circular shifts": ("Is it consistent under shifts?", _circular_shifts),
     "Standard shifts": ("Also where shifts change the image's border?", _standard_shifts),
     "Turns and mirrors": ("Is it consistent under turns and mirrors?", _turns),
     "P-SHAP": ("Does it use position?", _position),
+    "Test sizes": ("How accurate is it on larger images?", _sizes),
 }
 """Questions by the part of an audit that answers them, and the function that writes the answer."""
 

@@ -6,6 +6,7 @@ The model is made by timm: by one of its names, with published weights or those 
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import textwrap
 from collections import Counter
@@ -15,6 +16,7 @@ from typing import Any, NamedTuple, cast
 
 import timm
 import torch
+from huggingface_hub.utils import logging as hub
 from PIL import Image
 from timm.data import ImageNetInfo, create_transform, resolve_model_data_config
 from timm.models import clean_state_dict
@@ -233,11 +235,17 @@ def _ranks(
             if told[wrong]:
                 remedy = "give each class in {origin} a name of its own"
             else:
-                why += did_you_mean(wrong, known.names)
+                nearest = difflib.get_close_matches(wrong, known.names, n=1)
+                why += f" (nearest: '{nearest[0]}')" if nearest else ""
+                remedy = "correct the line in {origin}, or the folder's name"
     elif len(own) == classes:
         known = ClassNames(own, "folders in timm's order; --class-map FILE gives another")
     else:
-        why = f"the images lie in {count(len(own), 'folder')} and the model has {classes} classes"
+        named = textwrap.shorten(", ".join(own), 80, placeholder=" ...")
+        why = (
+            f"the images lie in {count(len(own), 'folder')} ({named}) and the model has {classes} "
+            "classes"
+        )
     if why and known is not None and known.required:
         raise VitrailError(f"{why}: {remedy.format(origin=known.origin)}, or leave out --class-map")
     if why or known is None:
@@ -298,6 +306,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         options = {"pretrained_cfg_overlay": {"state_dict": weights} | classes} | classes
     try:
         pretrained = pretrained or checkpoint is not None
+        hub.set_verbosity_error()  # it warns at each of its retries; the last error is told below
         model = timm.create_model(name, pretrained=pretrained, **options).eval()
     except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
         reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
@@ -319,7 +328,8 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
             raise VitrailError(
                 f"{checkpoint} was trained on images of another size than those of {name}: its "
                 f"{part} has the shape {tuple(weight.shape)} and not {tuple(own[part].shape)}; "
-                "save the trained model by timm's save_for_hf and give local-dir:FOLDER"
+                "give the name of timm's model for that size, or save the trained model by timm's "
+                "save_for_hf and give local-dir:FOLDER"
             )
     return model
 

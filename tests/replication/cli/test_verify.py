@@ -312,7 +312,7 @@ def test_without_published_results_it_names_the_scales_that_have_some(publish, v
     assert done.code == 2
     assert "results/published/small holds no results" in done.err
     publish(scale="laptop")
-    assert verify("small").err.rstrip().endswith("laptop")
+    assert "a scale that is published: laptop. " in verify("small").err
 
 
 def test_what_is_found_is_told_as_json(publish, make, verify):

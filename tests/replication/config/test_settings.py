@@ -40,15 +40,18 @@ def test_a_lead_paper_that_there_is_not_is_refused(root):
 
 
 @pytest.mark.parametrize("setting", ["data_root", "runs_root", "results_root"])
-def test_a_folder_may_be_given_from_the_users_home(root, setting, monkeypatch):
+def test_a_folder_may_be_given_from_the_users_home_or_a_variable(root, setting, monkeypatch):
     monkeypatch.setenv("HOME", "/home/someone")
     settings = load_settings(root, {setting: "~/data"})
     assert getattr(settings, setting) == "/home/someone/data"
+    monkeypatch.setenv("SCRATCH", "/scratch/someone")
+    settings = load_settings(root, {setting: "${SCRATCH}/data"})
+    assert getattr(settings, setting) == "/scratch/someone/data"
 
 
 @pytest.mark.parametrize("setting", ["data_root", "runs_root", "results_root"])
 @pytest.mark.parametrize(
-    "folder", ["", None, 7, "-runs", "runs/{paper}", "runs}", "~no-such-user/x"]
+    "folder", ["", None, 7, "-runs", "runs/{paper}", "runs}", "~no-such-user/x", "$NO_SUCH/x"]
 )
 def test_what_cannot_be_a_folder_is_refused_by_the_settings_name(root, setting, folder):
     with pytest.raises(VitrailError, match=rf"default\.yaml.*'{setting}' is ") as error:

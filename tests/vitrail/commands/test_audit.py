@@ -470,3 +470,12 @@ def test_a_folder_of_any_name_is_audited(audited, plots, vit, photos, tmp_path, 
     assert (tmp_path / "out" / "audit.txt").read_text(encoding="utf-8")
     written = name.encode("ascii", "backslashreplace").decode()
     assert f"3 images of {written}" in (tmp_path / "out" / "audit.svg").read_text()
+
+
+def test_an_output_among_the_images_is_refused(vitrail, photos):
+    """Its page would be measured as an image, and lies in no folder of a class."""
+    for output in (photos, photos / "page"):
+        done = vitrail("audit", "test_vit", "--data", photos, "--no-pretrained", "--output", output)
+        assert done.code == 2
+        assert f"--output {output} lies in --data {photos}" in done.err
+        assert not (output / "images.json").exists()

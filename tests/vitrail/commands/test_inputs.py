@@ -151,7 +151,7 @@ def test_a_class_map_that_labels_nothing_is_refused(refusal, tmp_path, command, 
     told = refusal(command, MODEL, *options)
     assert f"photos/{said}" in told
     assert "names.txt" in told
-    assert ("did you mean 'hors'?" in told) == bool(name)
+    assert ("(nearest: 'hors')" in told) == bool(name)
 
 
 def test_an_image_beside_the_folders_of_classes_is_named(tmp_path):
