@@ -1,6 +1,6 @@
 """The questions that an audit (`vitrail.commands.audit`) answers.
 
-Each answer is based on rows of the audit. Where the question is whether, it begins with yes or no
+Each answer is based on rows of the audit. The answer to a yes-or-no question begins with yes or no
 and the limit between the two. It also gives a value to compare with: one that a paper prints for
 models on ImageNet, or one that holds for a model by its construction. If the answer is no, it
 names a recipe that mends this, where there is one.
