@@ -210,15 +210,20 @@ def _missing(
 
 
 def _missing_permissions(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:
-    """Say if the data root cannot be written, and what would have to be written into it."""
+    """Say if a folder cannot be written; of the data root, what would have to be written there."""
+    for setting, folder in (
+        ("runs_root", catalog.runs_root),
+        ("results_root", Path(catalog.settings.results_root)),
+    ):
+        if not _is_writable(folder):
+            yield f"permission to write in {folder}; set {setting} to a folder of your own"
     written = [
         need["name"]
         for need in (*record["data"], *record["weights"])
         if need["state"].startswith("to download") or _is_to_make(need["name"], catalog)
     ]
     root = catalog.data_root
-    place = _closest(root)
-    if written and not (place.is_dir() and os.access(place, os.W_OK | os.X_OK)):
+    if written and not _is_writable(root):
         yield (
             f"permission to write in {root}, for {', '.join(written)}; set data_root to a folder "
             f"of your own, with links to what is there: ln -s {shlex.quote(str(root.absolute()))}/*"
@@ -230,6 +235,11 @@ def _is_to_make(name: str, catalog: Catalog) -> bool:
     """Whether the graph makes a dataset, which it does once even if its folder is there."""
     made = name in catalog.datasets and catalog.datasets[name].source == "made"
     return made and not catalog.receipt_of(name).exists()
+
+
+def _is_writable(folder: Path) -> bool:
+    place = _closest(folder)
+    return place.is_dir() and os.access(place, os.W_OK | os.X_OK)
 
 
 def _closest(folder: Path) -> Path:

@@ -148,6 +148,14 @@ def test_a_data_root_that_cannot_be_written_is_missing_where_a_dataset_is_downlo
         assert (done.code, "permission to write in file/data" in done.out) == (code, code == 1)
 
 
+@pytest.mark.parametrize("option", ["--runs", "--results"])
+def test_a_folder_of_runs_or_results_that_cannot_be_written_is_missing(papers, vitrail, option):
+    (papers / "file").touch()
+    for folder, code in (("new", 0), ("file/new", 1)):
+        done = vitrail("doctor", "table1", "--scale", "full", option, folder)
+        assert (done.code, "permission to write in file/new" in done.out) == (code, code == 1)
+
+
 def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     file = papers / PARTITIONS
     file.parent.mkdir(parents=True)
