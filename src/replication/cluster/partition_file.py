@@ -23,6 +23,7 @@ from pydantic import (
     NonNegativeFloat,
     NonNegativeInt,
     field_validator,
+    model_validator,
 )
 from snakemake_executor_plugin_slurm import WorkflowError
 from snakemake_executor_plugin_slurm.partitions import Partition, PartitionLimits
@@ -149,6 +150,19 @@ class Profile(BaseModel):
 
     retries: NonNegativeInt = 0
     default_resources: dict[str, Any] | list[Any] | None = Field(None, alias="default-resources")
+
+    @model_validator(mode="before")
+    @classmethod
+    def _resources_are_below_their_key(cls, written: Any) -> Any:
+        """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does."""
+        if not isinstance(written, dict):
+            return written
+        resources = written.get("default-resources")
+        named = [key for key in (resources if isinstance(resources, dict) else ()) if "-" in key]
+        for key in [*(key for key in written if re.match("slurm[-_]", key)), *named]:
+            resource = key.replace("-", "_")
+            raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
+        return written
 
     @property
     def account(self) -> str:

@@ -197,6 +197,20 @@ def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail
     assert (code, "partition gpus in SLURM, which has only cpu, gpu" in missing) == (1, True)
 
 
+@pytest.mark.parametrize(
+    "written",
+    ["slurm_account: me", "slurm-account: me", "default-resources: {slurm-account: me}"],
+)
+def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.write_text(f"{written}\n")
+    done = vitrail("doctor", "table1", "--scale", "full")
+    assert done.code == 1
+    assert f"{CONFIG}" in done.out
+    assert "as 'slurm_account', indented, below 'default-resources:'" in done.out
+
+
 def test_an_account_that_slurm_does_not_give_is_told(papers, vitrail):
     scripts, config = papers.with_name("scripts"), papers / CONFIG
     config.parent.mkdir(parents=True)
