@@ -104,7 +104,7 @@ def test_a_vit_is_put_to_every_test_on_one_page(audited, plots, vit, photos, tmp
     assert title == f"model (pretrained weights) on 3 images of {photos.name}"
     warning, *answers = told  # all three images are predicted as one class
     assert warning.startswith("Take care: ")
-    assert len(answers) == 4
+    assert len(answers) == 6
     assert all(f"\n\n{answer}\n" in done.out for answer in told)
     assert f"torch {version('torch')}" in stamp
     row = done.rows["Accuracy"][0]
