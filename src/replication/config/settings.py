@@ -6,6 +6,7 @@ No code asks for the name of the scale; it only reads these values.
 from __future__ import annotations
 
 import os
+import re
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
@@ -26,7 +27,7 @@ def _as_folder(path: Any) -> Any:
     if not isinstance(path, str):
         return path  # pydantic refuses it
     folder = os.path.expandvars(os.path.expanduser(path))
-    if "$" in folder:
+    if re.search(r"\$[\w{]", folder):
         raise ValueError("name a folder whose environment variables are set, or write it in full")
     if folder.startswith(("-", "~")) or {"{", "}"} & {*folder}:
         raise ValueError("name a folder without braces, whose name begins with no hyphen or tilde")
