@@ -158,8 +158,9 @@ class Profile(BaseModel):
         if not isinstance(written, dict):
             return written
         resources = written.get("default-resources")
-        named = [key for key in (resources if isinstance(resources, dict) else ()) if "-" in key]
-        for key in [*(key for key in written if re.match("slurm[-_]", key)), *named]:
+        below = map(str, resources if isinstance(resources, dict) else ())
+        options = [key for key in map(str, written) if re.match("slurm[-_]", key)]
+        for key in [*options, *(key for key in below if "-" in key)]:
             resource = key.replace("-", "_")
             raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
         return written
