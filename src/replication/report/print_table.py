@@ -57,6 +57,8 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         groups.setdefault(column.group or "", []).append([cell.row, column.label, *texts])
     for group, rows in groups.items():
         table(header, rows, right=numbers_of, title=group)
+    if any("±" in entry.measured.text for _, entry in lines):
+        say("± is the sample standard deviation over seeds (of timings, over repetitions).")
 
 
 def print_runs(runs: Iterable[Run]) -> None:

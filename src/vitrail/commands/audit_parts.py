@@ -296,7 +296,7 @@ def _circular(audited: Audited, batch_size: int) -> list[Row]:
     two, images = "circular, two shifts", pairs.images
     return [
         _share(KEPT, two, pairs.consistency, images),
-        _share(KEPT, f"circular, worst of {SHIFTS}", worst.consistency, images),
+        _share(KEPT, f"circular, all of {SHIFTS} shifts", worst.consistency, images),
         _share("logits equal in every bit", two, pairs.bitwise, images),
         _number("largest difference of a logit", two, pairs.max_logit_difference, images),
     ]

@@ -38,7 +38,7 @@ def told(seen=SEEN, **rows):
 def shifts(two, worst, images, change=1.0):
     return [
         parts._share(KEPT, TWO, two, images),
-        parts._share(KEPT, "circular, worst of 16", worst, images),
+        parts._share(KEPT, "circular, all of 16 shifts", worst, images),
         parts._share("logits equal in every bit", TWO, 0, images),
         parts._number("largest difference of a logit", TWO, change, images),
     ]
