@@ -40,7 +40,7 @@ def closed(claim: Claim, models: Iterable[TuningResult | None], printed: Iterabl
             gain = model.twice - model.once
             return (
                 f"training is short: {model.searched} gains {gain:.1f} points in the search from "
-                "twice as long"
+                "twice the training steps"
             )
     for model in known:
         chance = model.chance / 100

@@ -18,9 +18,10 @@ if TYPE_CHECKING:
     from replication.report.results import ArtifactResults, PaperResults, Results
 
 LEGEND = """\
-**Numbers** are compared with the printed ones. *exact*: a count or closed form with every printed
-digit. *within*, *outside*: measured with the paper's own recipe and data; the difference is, or is
-not, explained by the spread over seeds and rounding. *not comparable*: another data set, model,
+**Numbers** are compared with the printed ones. *exact*: a count, a closed form or a setting of a
+recipe, with every printed digit. *within*, *outside*: measured with the paper's own recipe and
+data; the difference is, or is not, explained by the spread over seeds and rounding (*outside* is
+also a setting that differs from the printed one). *not comparable*: another data set, model,
 schedule or hardware than the paper's, so it neither confirms nor contradicts the paper.
 
 **Claims** are relations between our own numbers. *held*, *contrary*: the whole 95 % interval lies
@@ -88,19 +89,19 @@ def controls_of(results: Results) -> str:
 
 
 def _headlines(results: Results) -> str:
-    """Return the table of the abstracts' statements with their results."""
+    """Return the table of the papers' main statements (`headline`) with their results."""
     rows = [
         [paper.about.name, *_headline(claim)]
         for paper in results.papers
         for claim in paper.claims
         if claim["headline"]
     ]
-    heads = ["paper", "the abstract's statement", "kind", "here", "effect", "printed", "seeds"]
-    return pipe_table(heads, rows, numbers=False) if rows else "No statement of an abstract."
+    heads = ["paper", "main statement (source)", "kind", "here", "effect", "printed", "seeds"]
+    return pipe_table(heads, rows, numbers=False) if rows else "No main statement."
 
 
 def _headline(claim: Mapping[str, Any]) -> list[str]:
-    """Return the table cells of an abstract's statement."""
+    """Return the table cells of a main statement."""
     return [
         markdown_escape(f"{claim['statement']} ({claim['source']})"),
         claim["kind"],
