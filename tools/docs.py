@@ -29,6 +29,7 @@ from replication.pricing.estimate import Estimate
 from replication.pricing.speed import costs_on
 from replication.records.nodes import RenderingNode
 from replication.report.ledger import published_folder, published_papers, read_published
+from replication.report.results import cells_of
 from replication.report.tables import markdown_escape, pipe_table
 from tools import equations, gpu_page, stand_ins_page
 from vitrail.errors import exit_on_error
@@ -45,11 +46,11 @@ those of the lead paper (`lead_paper` in `configs/default.yaml`). "Ours" means t
 such artifact.
 
 The last column is about scale small (`--config scale=small`): "published" if the published results
-of that scale contain the artifact, otherwise the hours of one CPU core that it takes, as `vitrail
-plan TARGET --scale small` estimates them from published speeds or FLOPs. Models that several
-artifacts share are counted in each. Searches of learning rates, benchmarks, and measures that do
-not declare their forward passes are not counted ("not priced" if there is nothing else). A dash
-means that scale small does not make it.
+of that scale contain the artifact ("in part" if a number that the paper prints was not run),
+otherwise the hours of one CPU core that it takes, as `vitrail plan TARGET --scale small` estimates
+them from published speeds or FLOPs. Models that several artifacts share are counted in each.
+Searches of learning rates, benchmarks, and measures that do not declare their forward passes are
+not counted ("not priced" if there is nothing else). A dash means that scale small does not make it.
 """
 ABOUT_ELSEWHERE = """\
 ## Made at other scales
@@ -124,13 +125,18 @@ def targets_page(catalog: Catalog) -> str:
 
 def standing(catalog: Catalog) -> dict[str, str]:
     """Return for each target of a scale "published", or the estimated hours on one device."""
-    nodes = (record.node for record in read_published(published_folder(catalog)).values())
+    folder = published_folder(catalog)
+    nodes = (record.node for record in read_published(folder).values())
     published = {node.artifact.target for node in nodes if isinstance(node, RenderingNode)}
     _, costs = costs_on(catalog, None)
-    found = dict.fromkeys(published, "published")
+    found: dict[str, str] = {}
     for paper in catalog.papers.values():
         for artifact in paper.artifacts.values():
-            if artifact.target not in published:
+            if artifact.target in published:
+                cells = cells_of(artifact, folder)
+                lacks = (cells["verdict"] == "not_run") & (cells["paper_value"] != "")
+                found[artifact.target] = "published in part" if lacks.any() else "published"
+            else:
                 estimate = Estimate(catalog, [artifact], costs, ours=())
                 work = estimate.training + estimate.evaluation
                 hours = told_hours(work.hours["all"])
