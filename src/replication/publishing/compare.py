@@ -8,6 +8,8 @@ measurements, weights and code. Then every published number is compared with the
   chance, one in twenty lies beyond it; `replication.claims.repetition` defines how far beyond a
   number may lie, and how many of a table or figure.
 - Times and memory differ between machines and are not compared.
+- A number of a model trained by another recipe than the published one is no repetition, even if
+  it agrees.
 
 A number that several cells show counts once.
 """
@@ -69,7 +71,8 @@ class Compared:
 
     `allowed` is half the 95 % interval of the difference, and `p_value` the probability of a
     difference as large by chance. `training` identifies what trained the model, or, without a
-    model, what measured the number.
+    model, what measured the number. `other_recipe` tells that the model here was trained by another
+    recipe than the published one.
     """
 
     artifact: str
@@ -83,6 +86,7 @@ class Compared:
     allowed: float
     p_value: float
     agreement: Agreement
+    other_recipe: bool
 
     def told(self) -> dict[str, Any]:
         """Return all fields except the evidence, as JSON has them: None for NaN."""
@@ -174,6 +178,7 @@ class Outcome:
         """Return the reasons why the results are not verified, with counts; {} if they are."""
         found = {
             "altered": len(self.altered),
+            "numbers of other recipes": sum(number.other_recipe for number in self.numbers),
             "missing": self.counted("missing here"),
             "exact numbers that differ": self.counted("differs", exact=True),
             "numbers further apart than chance allows": len(self.beyond_chance),
@@ -317,6 +322,8 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
             exact=cell is not None and cell.exact,
             published=old.value,
             ours=new.value,
+            other_recipe="" not in (old.recipe_hash, new.recipe_hash)
+            and old.recipe_hash != new.recipe_hash,
             **_compared(old, new, cell, spreads.get(kind, 0.0), largest.get(kind, math.nan)),
         )
 
@@ -389,6 +396,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "beyond_chance": [number.told() for number in outcome.beyond_chance],
         "tables_beyond_chance": [vars(family) for family in outcome.crowded],
         "altered": outcome.altered,
+        "other_recipes": [number.told() for number in outcome.numbers if number.other_recipe],
         "odd": [number.told() for number in outcome.odd],
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
@@ -415,6 +423,11 @@ def print_outcome(outcome: Outcome) -> None:
     rows = [[name, *(counts[name, kind] or None for kind in AGREEMENTS)] for name in names]
     table(["artifact", *AGREEMENTS], rows, AGREEMENTS, "Cells, here against published")
     _print_odd(outcome, "Numbers that differ or are missing")
+    if others := {cell.artifact: None for cell in outcome.cells if cell.other_recipe}:
+        say(
+            f"In {', '.join(others)}, models here were trained by other recipes than the published "
+            "ones, so these are no repetitions."
+        )
     if outcome.claims:
         columns = ["claim", "published", "here", "statement"]
         rows = [[claim[name] for name in columns] for claim in outcome.claims]

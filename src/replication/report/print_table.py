@@ -11,7 +11,8 @@ from replication.claims.comparison import VERDICTS, YES_NO
 from replication.plan.catalog import Catalog
 from replication.records.specs import Artifact, Cell, Measurement, Run, by_recipe
 from replication.report.formatting import Entry, table_of
-from replication.report.ledger import published_folder
+from replication.report.ledger import ledger_of, published_folder
+from replication.report.progress import is_rendered
 from replication.report.results import cells_of
 from vitrail.commands import heading, say, table
 
@@ -31,7 +32,10 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
         table(["measure", "run"], sorted(measured))
         return
     cells, source = cells_of(artifact, catalog.results), "measured"
-    if cells.empty:
+    if is_rendered(artifact, catalog):
+        if fault := ledger_of(catalog).fault(catalog.rendering_node(artifact).output):
+            say(f"Out of date ({fault.what}): {catalog.snakemake(target)}", "")
+    elif cells.empty:
         say(f"Not made here yet: {catalog.snakemake(target)}{catalog.profile_hint}")
         folder = published_folder(catalog)
         cells = cells_of(artifact, folder)

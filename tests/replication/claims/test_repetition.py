@@ -148,3 +148,20 @@ def test_a_table_of_which_each_number_was_changed_fails(root, rewritten):
     outcome = outcome_of(catalog, root / "results" / "published" / "laptop")
     assert [family.artifact for family in outcome.crowded] == ["variance_table6"]
     assert {number.artifact for number in outcome.beyond_chance} == {"variance_table6"}
+
+
+@pytest.mark.slow
+def test_numbers_of_another_recipe_are_no_repetition_even_if_they_agree(root, rewritten):
+    def change(row):
+        if (row["paper"], row["artifact"]) == ("variance", "table6") and row["recipe_hash"]:
+            row["recipe_hash"] = "0" * len(row["recipe_hash"])
+        return row
+
+    here = rewritten("laptop", "here", change)
+    catalog = load_catalog(root, scale="laptop", results_root=str(here))
+    outcome = outcome_of(catalog, root / "results" / "published" / "laptop")
+    changed = [number for number in outcome.numbers if number.other_recipe]
+    assert {(number.artifact, number.agreement) for number in changed} == {
+        ("variance_table6", "same")
+    }
+    assert outcome.faults == {"numbers of other recipes": len(changed)}
