@@ -27,7 +27,8 @@ def why(
         str | None,
         typer.Argument(
             metavar="ROW",
-            help="The row's label; its group may be left out where no other has it.",
+            help="The row's label, without the dash before rows of ours; its group may be left "
+            "out where no other has it.",
             show_default=False,
         ),
     ] = None,

@@ -311,7 +311,7 @@ class Estimate:
             say(
                 f"Trainings and evaluations still to do, divided among the {cores} cores of this "
                 f"machine: {between(left.times(1 / cores), duration)}. Benchmarks, drawing and the "
-                "start of processes are not counted.",
+                "start of processes are not counted; the last two take seconds for each step.",
                 "",
             )
 

@@ -87,12 +87,17 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
 
 
 def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
-    """Return the row or column of a label, which may omit its group if it stays unique."""
+    """Return the row or column of a label, which may omit its group if it stays unique.
+
+    The dash before the label of a row of ours may be left out: a shell takes it for an option.
+    """
     by_label = {line.full_label: line for line in known}
-    require_known(what, label, {*by_label, *(line.label for line in known)})
+    plain = [(line.label.removeprefix("- "), line) for line in known]
+    names = {name.removeprefix("- ") for name in by_label}.union(name for name, _ in plain)
+    require_known(what, label.removeprefix("- "), names)
     if label in by_label:
         return by_label[label]
-    found = [line for line in known if line.label == label]
+    found = [line for name, line in plain if name == label.removeprefix("- ")]
     if len(found) > 1:
         names = " or ".join(f"'{line.full_label}'" for line in found)
         raise VitrailError(f"{what} '{label}' is in several groups: name {names}")

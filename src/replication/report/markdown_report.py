@@ -133,10 +133,10 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
 def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
     """Return a claim's `verdict` with its kind, its registration, and what is not the paper's own.
 
-    If the claim was not run, return only "not run".
+    If the claim was not run or not tested, return only this and its kind.
     """
-    if claim["status"] == "not run":
-        return claim["status"]
+    if claim["status"] in ("not run", "not tested"):
+        return verdict
     where = " on another model or other data" if claim["stand_in"] else ""
     where = " on other hardware" if claim["of_hardware"] else where
     kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))

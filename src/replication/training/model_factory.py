@@ -152,7 +152,9 @@ def torch_device(name: str) -> torch.device:
     try:
         require_gpu_build()
     except VitrailError as error:
-        raise VitrailError(f"device '{name}': {error}, or use 'cpu'") from None
+        raise VitrailError(
+            f"device '{name}': {error}, or use 'cpu' (of snakemake: --config device=cpu)"
+        ) from None
     local = int(os.environ.get("LOCAL_RANK", place.index or 0))
     if local >= torch.cuda.device_count():
         raise VitrailError(

@@ -378,3 +378,11 @@ def test_a_target_of_several_artifacts_has_no_cell(vitrail):
     assert done.code == 2
     assert "tiny_table1" in done.err
     assert "tiny_table2" in done.err
+
+
+@pytest.mark.parametrize("row", ["- bilinear", "bilinear"])
+def test_the_dash_of_a_row_of_ours_may_be_left_out(row):
+    named = find_cell(
+        catalog_of("small"), "variance_table1", row, "Tiny-ImageNet / within an image"
+    )
+    assert named.cell.row == "- bilinear"
