@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 from PIL import Image
 
 from replication.config.datasets import DatasetInfo
@@ -124,7 +125,7 @@ def targets_page(catalog: Catalog) -> str:
 
 
 def standing(catalog: Catalog) -> dict[str, str]:
-    """Return for each target of a scale "published", or the estimated hours on one device."""
+    """Return for each target of a scale "published" (in part), or its hours on one device."""
     folder = published_folder(catalog)
     nodes = (record.node for record in read_published(folder).values())
     published = {node.artifact.target for node in nodes if isinstance(node, RenderingNode)}
@@ -134,7 +135,8 @@ def standing(catalog: Catalog) -> dict[str, str]:
         for artifact in paper.artifacts.values():
             if artifact.target in published:
                 cells = cells_of(artifact, folder)
-                lacks = (cells["verdict"] == "not_run") & (cells["paper_value"] != "")
+                printed = pd.to_numeric(cells["paper_value"], errors="coerce").notna()
+                lacks = (cells["verdict"] == "not_run") & printed
                 found[artifact.target] = "published in part" if lacks.any() else "published"
             else:
                 estimate = Estimate(catalog, [artifact], costs, ours=())

@@ -149,7 +149,7 @@ def _print_gate(explained: Mapping[str, Any]) -> None:
     if explained["untested"]:
         tell("to test it", f"remove it from `untested` in {file}, if this reason no longer holds")
         return
-    tell("to test it", f'see to the reason given after "Not tested" above, as {RULES} says')
+    tell("to test it", f'change what the reason after "Not tested" names; {RULES} explains how')
 
 
 def _print_not_run(explained: Mapping[str, Any], catalog: Catalog) -> None:

@@ -74,7 +74,7 @@ class Claim(Strict):
 
     id: str
     kind: Kind = "empirical"
-    headline: bool = Field(False, description="whether the paper's abstract makes the statement")
+    headline: bool = Field(False, description="whether it is one of the paper's main statements")
     statement: str = Field(description="the paper's own words, in short")
     source: str = Field(description="where the paper says it")
     left: Operand

@@ -311,6 +311,8 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
         if math.isnan(old.value) and math.isnan(new.value):
             continue
         cell = declared.get(key)
+        measurement = catalog.measurement_of(cell) if cell else None
+        hashes = (old.recipe_hash, new.recipe_hash) if measurement and measurement.run else ()
         shown = (cell.records, cell.key) if cell and cell.records else None
         kind = (old.metric, old.unit)
         yield Compared(
@@ -322,8 +324,7 @@ def compare(artifact: Artifact, catalog: Catalog, published: Path) -> Iterator[C
             exact=cell is not None and cell.exact,
             published=old.value,
             ours=new.value,
-            other_recipe="" not in (old.recipe_hash, new.recipe_hash)
-            and old.recipe_hash != new.recipe_hash,
+            other_recipe="" not in hashes and len(set(hashes)) > 1,
             **_compared(old, new, cell, spreads.get(kind, 0.0), largest.get(kind, math.nan)),
         )
 

@@ -86,18 +86,23 @@ def find_cell(catalog: Catalog, target: str, row: str, column: str) -> NamedCell
     return NamedCell(artifact, cell, recipe if cell.records else None)
 
 
+def _bare(label: str) -> str:
+    """Return a label without the dash before a row of ours."""
+    return label.removeprefix("- ")
+
+
 def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
     """Return the row or column of a label, which may omit its group if it stays unique.
 
     The dash before the label of a row of ours may be left out: a shell takes it for an option.
     """
     by_label = {line.full_label: line for line in known}
-    plain = [(line.label.removeprefix("- "), line) for line in known]
-    names = {name.removeprefix("- ") for name in by_label}.union(name for name, _ in plain)
-    require_known(what, label.removeprefix("- "), names)
+    bare = _bare(label)
+    named = [({_bare(line.full_label), _bare(line.label)}, line) for line in known]
+    require_known(what, bare, {name for names, _ in named for name in names})
     if label in by_label:
         return by_label[label]
-    found = [line for name, line in plain if name == label.removeprefix("- ")]
+    found = [line for names, line in named if bare in names]
     if len(found) > 1:
         names = " or ".join(f"'{line.full_label}'" for line in found)
         raise VitrailError(f"{what} '{label}' is in several groups: name {names}")

@@ -133,7 +133,7 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
 def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
     """Return a claim's `verdict` with its kind, its registration, and what is not the paper's own.
 
-    If the claim was not run or not tested, return only this and its kind.
+    If the claim was not run or not tested, return `verdict` alone.
     """
     if claim["status"] in ("not run", "not tested"):
         return verdict

@@ -34,7 +34,7 @@ def print_artifact(artifact: Artifact, catalog: Catalog, long: bool) -> None:
     cells, source = cells_of(artifact, catalog.results), "measured"
     if is_rendered(artifact, catalog):
         if fault := ledger_of(catalog).fault(catalog.rendering_node(artifact).output):
-            say(f"Out of date ({fault.what}): {catalog.snakemake(target)}", "")
+            say(f"To correct: {fault.remedy(target, catalog.snakemake)}", "")
     elif cells.empty:
         say(f"Not made here yet: {catalog.snakemake(target)}{catalog.profile_hint}")
         folder = published_folder(catalog)

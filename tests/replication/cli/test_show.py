@@ -23,6 +23,17 @@ def test_a_target_that_is_not_made_shows_what_is_printed_and_how_to_make_it(vitr
     assert "Not made here yet: snakemake tiny_table1 --config scale=small" in out
 
 
+@pytest.mark.parametrize("altered", [False, True])
+def test_a_table_that_does_not_follow_from_its_records_is_shown_with_the_remedy(
+    vitrail, make, altered
+):
+    catalog = make({"plain": [75.0, 76.0, 77.0]})
+    if altered:
+        catalog.paper("tiny").run("plain").weights.write_text("other weights")
+    out = vitrail("show", "tiny_table1", "--scale", "laptop").out
+    assert ("snakemake tiny_table1 --forcerun" in out) == altered
+
+
 def test_in_full_a_cell_has_its_measure_run_and_place_and_the_runs_their_folders(vitrail, catalog):
     run = catalog().paper("tiny").run("plain")
     lines = vitrail("show", "tiny_table1", "--scale", "small", "--long").out.splitlines()
