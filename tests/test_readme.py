@@ -372,7 +372,7 @@ def test_the_page_of_the_first_table_shows_what_vitrail_why_prints(root, vitrail
 @pytest.mark.slow
 def test_the_first_tables_edit_makes_one_training_its_measurement_and_the_table_due(root, tmp_path):
     page = (root / "docs" / "start.md").read_text()
-    edit = r"above `(\w+:)` in `(\S+)`:\n\n```yaml\n(.*?)```"
+    edit = r"above `(\w+:)`\) in `(\S+)`:\n\n```yaml\n(.*?)```"
     place, file, line = re.search(edit, page, re.S).groups()
     shutil.copytree(root / "configs", tmp_path / "configs")
     recipes, rest = (root / file).read_text().split(f"\n{place}\n")
