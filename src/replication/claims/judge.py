@@ -509,6 +509,8 @@ def _told(left: Side, right: Side) -> str:
     counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
     if known is None:
         return f"{text}{points}" + (f" ({counted})" if left.models else "")
+    if known.half_width == 0 and max(seeds) > 1:
+        return f"{text}{points} (the same in {counted})"
     drawn = seed_differences(left, right) is not None
     paired = None if drawn else image_differences(left, right)
     over = [f"{word}s"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
