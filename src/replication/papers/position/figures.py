@@ -319,7 +319,7 @@ def _draw(
 
 
 def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, fit: bool) -> None:
-    """Enlarge points that cover each other (`_crowded`) in the corner with fewest points."""
+    """Enlarge points that cover each other (`_crowded`) where there are fewest points."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
     extent = np.ptp(limits, axis=1)
@@ -329,7 +329,8 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
     size = INSET if own["dataset"].nunique() == 1 else LARGE_INSET
     left, below, right, above = 0.13, 0.09, 0.97 - size[0], 0.94 - size[1]
     middle = (left + right) / 2
-    corners = [(right, below), (left, below), (right, above), (left, above), (middle, above)]
+    corners = [(right, below), (left, below), (right, above), (left, above)]
+    corners += [(middle, above), (middle, below)]
     shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
     before, after = np.array(AROUND)
     inside = [
