@@ -301,7 +301,10 @@ REPORT = frozenset({"results/laptop/report.json"})
             "  relation: equal\n  right: 100\n  margin: 0.05\n",
             "  relation: above\n  right: 99\n  margin: 0.05\n",
         ),
-        ("&kinds [{k: c, kind: construction", "&kinds [{k: c, kind: empirical"),
+        (
+            "&kinds [{k: c, shift: Circular, shifts: circular",
+            "&kinds [{k: c, shift: Circular, shifts: cyclic",
+        ),
     ],
     ids=["claim", "choices"],
 )
