@@ -14,12 +14,16 @@ unexport PIP_TARGET PIP_PREFIX PIP_ROOT
 MADE_FOR := import sys; print(sys.prefix, "with Python %d.%d" % sys.version_info[:2])
 ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev/null | cmp -s - $(READY) || cat $(READY))
 
-.PHONY: install reproduce test test-all test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
+.PHONY: install help reproduce test test-all test-library test-cluster test-lower-bounds lint docs schemas lock gpu-check elsewhere
 
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
 	@echo "installed in .venv; in each new shell: . .venv/bin/activate"
 
+
+## these targets
+help:
+	@awk '/^## / {what = substr($$0, 4); next} what && /^[a-z-]+:/ {sub(/:.*/, ""); printf "%-18s %s\n", $$0, what} {what = ""}' $(MAKEFILE_LIST)
 
 ## every table and figure at SCALE (laptop), then where they are
 reproduce: $(READY)
@@ -37,7 +41,7 @@ test: $(TOOLS)
 test-all: $(TOOLS)
 	@$(PYTEST) -m "not cluster" $(TESTS)
 
-# Only the tests of models and measures.
+## only the tests of models and measures
 test-library: $(TOOLS)
 	@$(PYTEST) tests/vitrail tests/test_examples.py
 
@@ -49,6 +53,7 @@ test-cluster: $(TOOLS)
 test-lower-bounds:
 	@PYTHON=$(PYTHON) bash envs/lower_bounds.sh
 
+## the linters, type checks and import rules that CI runs
 lint: $(TOOLS)
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
