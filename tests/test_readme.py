@@ -55,6 +55,10 @@ RECIPES = {
         "assert abs(ratio - 1 / 0.7295) < 1e-3\n"  # Table 2: k of 2D, bicubic
         "assert logits.shape == (1, 1000)"
     ),
+    "RandomErasing": (
+        "assert abs(mixed.var() / images.var() - (1 - 0.8 / 2.6)) < 0.04\n"  # Proposition 1
+        "assert abs(erased.var() / images.var() - 1) < 0.02"
+    ),
     "torch.export.save": (
         "images = torch.rand(3, 3, 224, 224)\n"
         "torch.testing.assert_close(again(images), model(images))"

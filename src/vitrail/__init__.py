@@ -14,7 +14,7 @@ Measures of a model:
 - `equivariance_error`: how far a module is from commuting with a group;
 - `permutable`: a model whose positions `position_shap` can permute.
 
-All raise `VitrailError` on bad input, with one sentence that says what to do.
+Bad input raises a `VitrailError`, whose one sentence says what to do.
 
 Importing this package imports neither torch nor timm. Each of these names is imported when it is
 first used: the catalogue must load without torch, and the models without pydantic or Snakemake.
@@ -24,13 +24,13 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from vitrail.checked_measures import accuracy_under_turns as accuracy_under_turns
+    from vitrail.checked_measures import circular_consistency as circular_consistency
+    from vitrail.checked_measures import position_shap as position_shap
     from vitrail.errors import VitrailError as VitrailError
-    from vitrail.measures.consistency import circular_consistency as circular_consistency
     from vitrail.measures.equivariance import equivariance_error as equivariance_error
     from vitrail.measures.permutable import permutable as permutable
-    from vitrail.measures.position_shap.measure import position_shap as position_shap
     from vitrail.octic.group_averaging import GroupAverage as GroupAverage
-    from vitrail.octic.turns import accuracy_under_turns as accuracy_under_turns
     from vitrail.shift.conversion import make_shift_equivariant as make_shift_equivariant
     from vitrail.shift.upernet import UPerNet as UPerNet
     from vitrail.variance.rescaling import rescale_pos_embed as rescale_pos_embed
@@ -41,12 +41,12 @@ _PUBLIC = {
     "GroupAverage": "vitrail.octic.group_averaging:GroupAverage",
     "UPerNet": "vitrail.shift.upernet:UPerNet",
     "VitrailError": "vitrail.errors:VitrailError",
-    "accuracy_under_turns": "vitrail.octic.turns:accuracy_under_turns",
-    "circular_consistency": "vitrail.measures.consistency:circular_consistency",
+    "accuracy_under_turns": "vitrail.checked_measures:accuracy_under_turns",
+    "circular_consistency": "vitrail.checked_measures:circular_consistency",
     "equivariance_error": "vitrail.measures.equivariance:equivariance_error",
     "make_shift_equivariant": "vitrail.shift.conversion:make_shift_equivariant",
     "permutable": "vitrail.measures.permutable:permutable",
-    "position_shap": "vitrail.measures.position_shap.measure:position_shap",
+    "position_shap": "vitrail.checked_measures:position_shap",
     "rescale_pos_embed": "vitrail.variance.rescaling:rescale_pos_embed",
 }
 """The public names that are imported when they are first used (PEP 562)."""

@@ -37,7 +37,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
         begun = min((name for name in known if name.startswith(close[0])), key=len)
         return f"; did you mean '{begun}'?"
     if len(known) <= HANDFUL:
-        return f"; known: {', '.join(known)}"
+        return "; known: " + ", ".join(name or "''" for name in known)
     nearest = difflib.get_close_matches(word, known, n=HANDFUL, cutoff=0)
     return f"; the closest of {len(known)} are: {', '.join(nearest)}"
 

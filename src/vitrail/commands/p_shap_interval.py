@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import cast
 
+from vitrail.checked_measures import FEWEST
 from vitrail.commands import count
 from vitrail.measures.position_shap.shapley import PositionShap
-
-FEWEST = 20
-"""Images that P-SHAP is a mean over. The interval is that of a normal distribution; with fewer
-images, Student's is over 7 % wider."""
 
 
 def p_shap_interval(result: PositionShap) -> tuple[float | None, float | None, str]:

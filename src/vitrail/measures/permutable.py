@@ -135,14 +135,19 @@ class PermutableTable(nn.Module):
         shapes = {name: tuple(each.shape) for name, each in model.named_parameters()}
         if table not in shapes:
             raise VitrailError(
-                f"{type(model).__name__} has no parameter '{table}'{did_you_mean(table, shapes)}"
+                f"in {type(model).__name__} '{table}' is a buffer: make it a parameter, "
+                "nn.Parameter(..., requires_grad=False)"
+                if table in dict(model.named_buffers())
+                else f"{type(model).__name__} has no parameter '{table}'"
+                f"{did_you_mean(table, shapes)}"
             )
         shape = shapes[table]
         if len(shape) != 3 or shape[0] != 1:
             raise VitrailError(
                 f"the table '{table}' of {type(model).__name__} has shape {shape} instead of "
-                "(1, positions, channels), so its rows cannot be permuted for each image: name a "
-                "table that is added to the tokens as it is"
+                "(1, positions, channels), so its rows cannot be permuted for each image: give it "
+                "this shape, or give the model `positions` and a `forward(images, permutation)` "
+                "(help(vitrail.measures.permutable.Permutable))"
             )
         self.positions: int = shape[1]
 

@@ -291,8 +291,13 @@ def _absolute_table(model: nn.Module) -> tuple[Tensor, Size]:
         return table, (grid[0], grid[1])
     name = getattr(model, "pretrained_cfg", {}).get("architecture") or type(model).__name__
     raise VitrailError(
-        f"the position embedding of {name} cannot be rescaled: {lack}; use a Vision Transformer "
-        "with absolute position embeddings, such as vit_base_patch16_224"
+        f"the position embedding of {name} cannot be rescaled: {lack}; "
+        + (
+            "call its own set_input_size(img_size=...)"
+            if hasattr(model, "set_input_size")
+            else "use a Vision Transformer with absolute position embeddings, such as "
+            "vit_base_patch16_224"
+        )
     )
 
 

@@ -1,0 +1,154 @@
+"""The exported measures give what the measures give, and a mistake in their input is one error."""
+
+import inspect
+import warnings
+
+import pytest
+import timm
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+from vitrail import VitrailError, accuracy_under_turns, circular_consistency, position_shap
+from vitrail.measures import consistency
+from vitrail.measures.position_shap import measure
+from vitrail.octic import turns
+
+CLASSES = 3
+IMAGES = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
+LABELS = torch.arange(6) % CLASSES
+DATA = TensorDataset(IMAGES, LABELS)
+
+
+class Wrapped(nn.Module):
+    """A model whose logits a function changes."""
+
+    def __init__(self, model, change):
+        super().__init__()
+        self.model, self.change = model, change
+
+    def forward(self, images):
+        return self.change(self.model(images))
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    small = {"img_size": 32, "patch_size": 8, "embed_dim": 12, "depth": 1, "num_heads": 2}
+    return timm.create_model("vit_tiny_patch16_224", num_classes=CLASSES, **small).eval()
+
+
+@pytest.mark.parametrize(
+    ("checked", "measured", "data"),
+    [
+        (circular_consistency, consistency.circular_consistency, IMAGES),
+        (circular_consistency, consistency.circular_consistency, [(IMAGES, LABELS)]),
+        (circular_consistency, consistency.circular_consistency, [(IMAGES, -1 - 0 * LABELS)]),
+        (accuracy_under_turns, turns.accuracy_under_turns, DataLoader(DATA, batch_size=4)),
+        (position_shap, measure.position_shap, DATA),
+        (position_shap, measure.position_shap, DataLoader(DATA, batch_size=4)),
+        (position_shap, measure.position_shap, IMAGES),
+    ],
+)
+@pytest.mark.filterwarnings("ignore:P-SHAP is a mean over")
+def test_the_result_is_that_of_the_measure(checked, measured, data, model):
+    assert inspect.signature(checked) == inspect.signature(measured)
+    found, expected = checked(model, data, seed=3), measured(model, data, seed=3)
+    for name in ("correct", "debiased", "right", "right_rotated", "equal"):
+        if hasattr(expected, name):
+            assert torch.equal(getattr(found, name), getattr(expected, name)), name
+    if measured is consistency.circular_consistency:
+        assert str(found) == str(expected)  # top-1 may be NaN
+
+
+BATCHES = [
+    ("no batch", []),
+    ("no image", [(IMAGES[:0], LABELS[:0])]),
+    ("not square", [(IMAGES[..., :16], LABELS)]),
+    ("bytes", [((255 * IMAGES).byte(), LABELS)]),
+    ("double", [(IMAGES.double(), LABELS)]),
+    ("fewer labels", [(IMAGES, LABELS[:2])]),
+    ("another class in the second batch", [(IMAGES, LABELS), (IMAGES, LABELS + 1)]),
+    ("below -1", [(IMAGES, LABELS - 2)]),
+    ("fractions", [(IMAGES, LABELS + 0.5)]),
+    ("single images", DATA),
+]
+
+
+@pytest.mark.parametrize("run", [circular_consistency, accuracy_under_turns])
+@pytest.mark.parametrize(("what", "batches"), BATCHES)
+def test_wrong_batches_are_refused(what, batches, run, model):
+    with pytest.raises(VitrailError):
+        run(model, batches)
+
+
+def test_accuracy_needs_labels(model):
+    for batches in (IMAGES, [(IMAGES, torch.full((6,), -1))]):
+        with pytest.raises(VitrailError):
+            accuracy_under_turns(model, batches)
+
+
+def test_a_pair_of_shifts_is_the_least(model):
+    with pytest.raises(VitrailError, match="pairs is 0"):
+        circular_consistency(model, IMAGES, pairs=0)
+
+
+@pytest.mark.parametrize(
+    ("what", "data"),
+    [
+        ("no labels", TensorDataset(IMAGES)),
+        ("a list of images", list(IMAGES)),
+        ("other samples", [{"image": image} for image in IMAGES]),
+        ("names of classes", [(image, "cat") for image in IMAGES]),
+        ("fractions", TensorDataset(IMAGES, LABELS + 0.5)),
+        ("one-hot labels", TensorDataset(IMAGES, torch.eye(CLASSES)[LABELS])),
+        ("another class", TensorDataset(IMAGES, LABELS + 1)),
+        ("batches", [(IMAGES, LABELS)] * 3),
+        ("one image without a batch", IMAGES[0]),
+        ("one image", IMAGES[:1]),
+        ("no image", IMAGES[:0]),
+        ("bytes", (255 * IMAGES).byte()),
+        ("an array", IMAGES.numpy()),
+    ],
+)
+@pytest.mark.parametrize("estimator", ["sweep", "half-batches"])
+def test_wrong_samples_are_refused(what, data, estimator, model):
+    with pytest.raises(VitrailError):
+        position_shap(model, data, estimator=estimator)
+
+
+@pytest.mark.parametrize(
+    ("run", "data"),
+    [
+        (circular_consistency, IMAGES),
+        (accuracy_under_turns, [(IMAGES, LABELS)]),
+        (position_shap, DATA),
+    ],
+)
+def test_a_model_that_has_no_logits_to_measure_is_refused(run, data, model):
+    training = timm.create_model("test_vit", img_size=32, num_classes=CLASSES)
+    others = [
+        "vit_tiny_patch16_224",
+        training,
+        Wrapped(model, lambda logits: (logits, logits)).eval(),
+        Wrapped(model, lambda logits: {"logits": logits}).eval(),
+        Wrapped(model, lambda logits: logits[:, :1]).eval(),
+        Wrapped(model, lambda logits: logits[0]).eval(),
+    ]
+    for other in others:
+        with pytest.raises(VitrailError):
+            run(other, data)
+
+
+def test_p_shap_warns_where_its_mean_or_interval_means_nothing(model):
+    predicted = model(IMAGES).argmax(1)
+    with pytest.warns(UserWarning, match="none of the images"):
+        none = position_shap(model, TensorDataset(IMAGES, (predicted + 1) % CLASSES))
+    assert none.mean != none.mean  # NaN
+    with pytest.warns(UserWarning, match="mean over 6 images"):
+        position_shap(model, TensorDataset(IMAGES, predicted))
+    many = IMAGES.repeat(4, 1, 1, 1)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        position_shap(model, TensorDataset(many, predicted.repeat(4)))
+        position_shap(model, TensorDataset(IMAGES, predicted), estimator="half-batches")
