@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar, get_args
 
 import torch
+from PIL import Image
 from timm.data import Mixup
 from timm.data.constants import (
     IMAGENET_DEFAULT_MEAN,
@@ -27,8 +28,10 @@ from torch import Tensor
 from torchvision.transforms.functional import normalize
 
 from replication.context import Context, Values
+from replication.datasets.digest import images_sha256
 from replication.images.photos import photo_crops
 from replication.measures.photographs import centres, crops, photographs
+from vitrail.errors import VitrailError
 from vitrail.seeding import derive, seed_everything
 from vitrail.variance.upsampling import Mode, upsample, variance_ratio
 
@@ -96,7 +99,7 @@ def erasing_variance(
 
 
 def augmentation_variance(
-    context: Context, image_size: int, images: int, batch_size: int
+    context: Context, image_size: int, images: int, batch_size: int, parts: int = 1
 ) -> Values:
     """Table 1: Var[after] / Var[before] of each augmentation, measured and in theory.
 
@@ -111,10 +114,12 @@ def augmentation_variance(
     exact.
 
     Args:
-        context: its seed decides crops and augmentations.
+        context: its seed decides the part of the photographs, the pairs, crops and augmentations.
         image_size: side of the images in pixels, at most that of the photographs.
         images: how many, a multiple of `batch_size`.
         batch_size: how many are in memory, and mixed with one another; a multiple of 2.
+        parts: into how many parts of `images` the photographs are divided at random, one for each
+            seed, so that the spread over seeds is also that of photographs and of their pairs.
 
     Returns:
         ``"<augmentation> <images>/<quantity>"``, where the images are default, inception, own or
@@ -124,16 +129,19 @@ def augmentation_variance(
         measured means, variances and correlations of the images. "before" is no augmentation: it
         compares the images with a mean of 0 and a variance of 1. "training crop" compares the test
         image of a photograph with its training crop; it is None for noise. For photographs also
-        their number and digest.
+        the number and digest of those that this seed takes.
+
+    Raises:
+        VitrailError: there are fewer parts than seeds, or fewer photographs.
     """
-    photos = photographs(context, images) if context.datasets else None
+    photos = _part(context, images, parts) if context.datasets else []
     values: dict[str, float | str | None] = {}
     ratios = {name: _Ratio() for name in (*BEFORE, *AUGMENTATIONS, TRAINING)}
     if photos:
-        values = {"photographs": len(photos), "sha256": photos.sha256}
-    batches = images // batch_size
-    for number in range(batches):
-        shown = list(photos[number::batches]) if photos else None
+        digest = images_sha256((photo, b"") for photo in photos)
+        values = {"photographs": len(photos), "sha256": digest}
+    for number in range(images // batch_size):
+        shown = photos[number * batch_size :][:batch_size]
         seed = derive("table 1", context.seed, number)
         pixels = crops(shown, image_size, seed) if shown else _noise(batch_size, image_size, seed)
         stored = centres(shown, image_size) if shown else pixels
@@ -153,6 +161,19 @@ def augmentation_variance(
         measured = zip(QUANTITIES, ratio.values(), strict=True)
         values |= {f"{name}/{quantity}": value for quantity, value in measured}
     return values
+
+
+def _part(context: Context, images: int, parts: int) -> list[Image.Image]:
+    """Return the photographs of the context's seed, in a random order that decides their pairs."""
+    if context.seed >= parts:
+        raise VitrailError(
+            f"the photographs have {parts} parts, and the seed is {context.seed}: give the measure "
+            f"parts: {context.seed + 1} or more"
+        )
+    photos = photographs(context, images * parts)
+    generator = torch.Generator().manual_seed(derive("parts of photographs"))
+    order = torch.randperm(len(photos), generator=generator)
+    return [photos[index] for index in order[context.seed :: parts].tolist()]
 
 
 def augmentation_montage(context: Context, image_size: int) -> Values:

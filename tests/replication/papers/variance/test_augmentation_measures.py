@@ -9,6 +9,7 @@ from timm.data import Mixup
 from torchvision.transforms.functional import normalize
 
 from replication.context import Context
+from replication.datasets.digest import images_sha256
 from replication.images.photos import photo_crops
 from replication.measures.photographs import centres
 from replication.papers.variance import augmentation_measures
@@ -22,26 +23,18 @@ from replication.papers.variance.augmentation_measures import (
     erasing_variance,
     mixup_variance,
 )
+from vitrail.errors import VitrailError
 from vitrail.seeding import seed_everything
 from vitrail.variance.upsampling import upsample
 
 CONTEXT = Context(device="cpu", data_root=Path("data"), seed=0)
 
 
-class Album(list):
+def album(count: int) -> list[Image.Image]:
     """Pieces of two photographs, each with a light of its own."""
-
-    sha256 = "0" * 64
-
-    def __getitem__(self, index):
-        found = super().__getitem__(index)
-        return Album(found) if isinstance(index, slice) else found
-
-
-def album(count: int) -> Album:
     light = np.random.default_rng(0).uniform(0.4, 1, (count, 1, 1, 1))
     pieces = (light * photo_crops(count, 200, seed=0)).astype(np.uint8)
-    return Album(Image.fromarray(piece) for piece in pieces)
+    return [Image.fromarray(piece) for piece in pieces]
 
 
 @pytest.fixture(scope="module")
@@ -160,8 +153,25 @@ def test_a_training_crop_is_compared_with_the_tests_image_of_its_photograph(phot
 
 
 def test_measured_photographs_are_named(photos, noise):
-    assert (photos["photographs"], photos["sha256"]) == (200, Album.sha256)
-    assert "photographs" not in noise
+    digest = images_sha256((piece, b"") for piece in album(200))
+    assert photos["photographs"] == 200
+    assert len(photos["sha256"]) == len(digest)
+    assert photos["sha256"] != digest  # another order
+    assert not {"photographs", "sha256"} & noise.keys()
+
+
+def test_seeds_take_parts_of_the_photographs_and_pairs_are_drawn(monkeypatch):
+    """Photographs may be stored by class, so images that are mixed must not be neighbours."""
+    monkeypatch.setattr(augmentation_measures, "photographs", lambda context, count: range(count))
+    contexts = [replace(CONTEXT, seed=seed, datasets=("numbers",)) for seed in range(6)]
+    parts = [augmentation_measures._part(context, 100, 5) for context in contexts[:5]]
+    assert sorted(number for part in parts for number in part) == [*range(500)]
+    for part in parts:
+        distances = np.abs(np.diff(part))
+        assert distances.mean() == pytest.approx(500 / 3, rel=0.25)  # of two numbers at random
+    assert parts[0] == augmentation_measures._part(contexts[0], 100, 5)
+    with pytest.raises(VitrailError, match="parts: 6"):
+        augmentation_measures._part(contexts[5], 100, 5)
 
 
 def test_the_same_seed_measures_the_same_and_another_does_not():
