@@ -30,7 +30,7 @@ def verify(
         typer.Option(
             "--published",
             help="Check what is published by itself, without targets: render every table "
-            "again from its records.",
+            "and the report again from the records.",
         ),
     ] = False,
     runs: Runs = None,
@@ -55,6 +55,7 @@ def verify(
         print_outcome,
         published_faults,
         record,
+        summary_faults,
         told_published,
     )
 
@@ -64,7 +65,7 @@ def verify(
             "--published checks all tables and figures at once; leave out " + ", ".join(targets)
         )
     if published:
-        faults = list(published_faults(catalog))
+        faults = [*published_faults(catalog), *summary_faults(open_catalog(scale))]
         if not (faults or as_json):
             say(told_published(catalog))
         print_faults(faults, as_json)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import json
 import math
+import tempfile
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -36,7 +37,9 @@ from replication.claims.repetition import (
     trainings_beyond,
 )
 from replication.plan.catalog import Catalog
+from replication.publishing.publish import published_results
 from replication.records.specs import Artifact, Cell
+from replication.report.html_report import write_summary
 from replication.report.ledger import (
     RECORDS,
     altered_publications,
@@ -257,8 +260,8 @@ def told_published(catalog: Catalog) -> str:
     rendered = len(renderings(records))
     return (
         f"Checked: {count(rendered, 'artifact')} in {folder}/, byte by byte what the "
-        f"{count(len(records) - rendered, 'record')} of measurements and trainings there give. No "
-        "training and no measurement was repeated."
+        f"{count(len(records) - rendered, 'record')} of measurements and trainings there give, and "
+        "the report with its claims and models. No training and no measurement was repeated."
     )
 
 
@@ -278,6 +281,27 @@ def published_faults(catalog: Catalog) -> Iterator[str]:
     for target in renderings(records):
         if target not in known:
             yield f"{target} is published and is no artifact of this scale"
+
+
+def summary_faults(catalog: Catalog) -> Iterator[str]:
+    """Yield a sentence for each file of the published report that is not what would be written now.
+
+    The report follows from the published records, and from the claims, registrations, recipes and
+    searches in ``configs/``.
+    """
+    folder = published_folder(catalog)
+    results = published_results(catalog, folder, read_published(folder))
+    with tempfile.TemporaryDirectory(prefix="vitrail-") as temporary:
+        for made in write_summary(results, Path(temporary) / "report.json"):
+            if not made.is_file():  # the page, which is not published
+                continue
+            path = folder / made.name
+            if not path.is_file() or path.read_bytes() != made.read_bytes():
+                yield (
+                    f"{path} is not what the published records and configs/ give: restore by git "
+                    f"what was changed, or run vitrail publish --only-render --scale "
+                    f"{catalog.scale.name}"
+                )
 
 
 def altered_here(artifacts: Iterable[Artifact], catalog: Catalog) -> Iterator[str]:

@@ -355,3 +355,17 @@ def test_what_is_published_is_verified_where_nothing_was_trained(publish, verify
     assert done.code == 1
     (fault,) = json.loads(done.out)["altered"]
     assert fault.startswith(str(path))
+
+
+@pytest.mark.parametrize("name", ["report.md", "claims.csv", "models.csv", "effects.svg"])
+def test_a_changed_report_is_found_also_if_it_is_committed(publish, verify, git, name):
+    path = published_folder(publish()) / name
+    git("add", "-A")
+    git("commit", "-qm", "publish")
+    assert verify("laptop", "--published").code == 0
+    path.write_text(f"{path.read_text()}\n")
+    git("commit", "-qam", "tamper")
+    done = verify("laptop", "--published", "--json")
+    assert done.code == 1
+    (fault,) = json.loads(done.out)["altered"]
+    assert fault.startswith(str(path))
