@@ -207,6 +207,23 @@ def _missing(
             told = ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
             yield f"dataset {dataset['name']}; it blocks {told}"
     yield from _missing_permissions(record, catalog)
+    yield from _missing_room(catalog, artifacts)
+
+
+def _missing_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[str]:
+    """Say of the folders of runs and data if their disk is too small for what is still to come."""
+    from replication.pricing.estimate import Estimate
+    from replication.pricing.speed import costs_on
+
+    disk = Estimate(catalog, artifacts, costs_on(catalog, None)[1], ours=()).disk
+    for setting, folder in (("runs_root", catalog.runs_root), ("data_root", catalog.data_root)):
+        needed = sum(number for _, where, number in disk if where.is_relative_to(folder))
+        free = shutil.disk_usage(_closest(folder)).free
+        if needed > free:
+            yield (
+                f"{size(needed)} of room in {folder}, whose disk has {size(free)} free; make room, "
+                f"or set {setting} to a folder on a larger disk"
+            )
 
 
 def _missing_permissions(record: dict[str, Any], catalog: Catalog) -> Iterator[str]:

@@ -12,9 +12,14 @@ from replication.claims.comparison import CONFIDENCE
 from replication.claims.judge import told_relation, unit_of_difference
 from replication.config.claims import EVERY_ROW
 from replication.records.records import read_sound
-from replication.report.cell_provenance import tell
+from replication.report.cell_provenance import changed_recipe, tell
 from replication.report.formatting import table_of
-from replication.report.ledger import claims_of_paper, published_folder, read_published
+from replication.report.ledger import (
+    claims_of_paper,
+    published_folder,
+    read_published,
+    renderings,
+)
 from replication.report.markdown_report import standing_of
 from replication.report.print_table import with_unit
 from replication.report.results import cells_of
@@ -54,18 +59,28 @@ def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
 
     ``claim`` has the columns of ``claims.csv``, as judged here or, if the claim is not run here, as
     published; ``results`` is the folder of the numbers, and ``elsewhere`` has the published
-    statuses at other scales.
+    statuses at other scales. ``changed`` are sentences on published numbers of other recipes than
+    those planned now, by which such a claim is judged.
 
     Raises:
         VitrailError: a file of results, or a published record, is damaged.
     """
     folder = catalog.results
     judged = _row(claims_of_paper(catalog, paper, folder, read_sound), claim.id)
+    published: dict[tuple[str, str, str], Cell] = {}
     if judged["status"] == "not run":
         folder = published_folder(catalog)
-        judged = _row(claims_of_paper(catalog, paper, folder, read_published(folder).get), claim.id)
-    cells = []
+        records = read_published(folder)
+        judged = _row(claims_of_paper(catalog, paper, folder, records.get), claim.id)
+        published = {
+            (target, cell.row, cell.column): cell
+            for target, node in renderings(records).items()
+            for cell in node.artifact.cells
+        }
+    cells, changed = [], set[str]()
     for artifact, cell in _cells_of(claim, paper):
+        shown = published.get((artifact.target, cell.row, cell.column))
+        changed |= {changed_recipe(cell, shown) or ""} - {""}
         entry = table_of(artifact, cells_of(artifact, folder)).entry(cell.row, cell.column)
         cells.append(
             {
@@ -88,6 +103,7 @@ def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
         "claim": judged,
         "untested": claim.untested,
         "results": str(folder),
+        "changed": sorted(changed),
         "cells": cells,
         "elsewhere": others,
     }
@@ -125,7 +141,9 @@ def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:
     tell("found", claim["detail"])
     if claim["q"] is not None:
         tell("q-value", f"{claim['q']:.2g}; held and contrary need less than {1 - CONFIDENCE:.2g}")
-    if claim["status"] == "not tested":
+    for number, change in enumerate(explained["changed"]):
+        tell("" if number else "changed", change)
+    if claim["status"] == "not tested" and not explained["changed"]:
         _print_gate(explained)
     if claim["status"] == "not run":
         _print_not_run(explained, catalog)

@@ -376,9 +376,14 @@ class Estimate:
                 remedy, jobs = self._more_time(job, math.ceil(seconds.high / 60)), 1
             on = count(resources.devices, "GPU") if resources.gpus else "the CPU"
             takes = f"{between(seconds, duration)} on {on}"
-            limit = duration(self._limit(resources))
-            if suited := suitable(self._partitions, resources):
-                limit += f" in {' or '.join(partition.name for partition in suited)}"
+            minutes = self._limit(resources) / 60
+            limit = duration(60 * minutes)
+            if suited := [
+                partition.name
+                for partition in suitable(self._partitions, resources)
+                if partition.limits.max_runtime >= minutes
+            ]:
+                limit += f" in {' or '.join(suited)}"
             found.append(LongJob(name_of(job), takes, limit, remedy, jobs))
         return found
 

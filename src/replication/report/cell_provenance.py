@@ -171,6 +171,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         if printed
         else None,
         **numbers,
+        "changed": None if made_here else changed_recipe(cell, _shown(cell, published)),
         "origin": "here" if made_here else "published",
         "records": str(
             catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
@@ -189,6 +190,19 @@ def _shown(cell: Cell, records: Records) -> Cell | None:
         if (shown.row, shown.column) == (cell.row, cell.column) and shown.records:
             return shown
     return None
+
+
+def changed_recipe(planned: Cell, published: Cell | None) -> str | None:
+    """Say that a published number is of another recipe than the one planned now; None if not."""
+    if published is None or not planned.records:
+        return None
+    then, now = ({path.parents[1].name for path in cell.records} for cell in (published, planned))
+    if then == now:
+        return None
+    return (
+        f"published are numbers of {', '.join(sorted(then - now))}; its recipe as it is planned "
+        f"now gives {', '.join(sorted(now - then))}"
+    )
 
 
 def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
@@ -357,6 +371,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
         tell("published", _numbers(origin["published"], cell))
     if origin["origin"] == "published":
         tell("records", f"{origin['records']}, one record in each line")
+    if origin["changed"]:
+        tell("changed", origin["changed"])
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):

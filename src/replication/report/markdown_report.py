@@ -31,8 +31,8 @@ images; it is decided only if its q-value, over the tested empirical claims of t
 5 %. *exact*: a count or closed form. *construction*: what holds for any weights. *timing*: a
 measured time. *control*: what must come out if measures and verdicts are right. *confirmatory*:
 registered before its models were trained; otherwise *exploratory*. After a statement stand its
-source and its id, for `vitrail why ID`. docs/results.md of the repository explains each of these
-words."""
+source and its id, for `vitrail why ID`. Claims about the same numbers count once, with the worst of
+their verdicts. docs/results.md of the repository explains each of these words."""
 
 
 def as_markdown(results: Results) -> str:

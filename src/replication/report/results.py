@@ -216,7 +216,9 @@ def _circumstances(
         **each,
         "commit": [short_commit(commit) for commit in each["commit"]],
         "seeds of a cell": [str(count) for count in sorted(run["n_seeds"].unique())],
-        "compute": [f"{duration(took)} on {device}" for device, took in seconds.items()],
+        "compute, without searches": [
+            f"{duration(took)} on {device}" for device, took in seconds.items()
+        ],
         "runs and measurements": [f"{len(made)}{silent}"],
     }
     return {name: ", ".join(found) for name, found in facts.items() if found}

@@ -156,6 +156,16 @@ def test_a_folder_of_runs_or_results_that_cannot_be_written_is_missing(papers, v
         assert (done.code, "permission to write in file/new" in done.out) == (code, code == 1)
 
 
+@pytest.mark.parametrize("option", ["--runs", "--data"])
+def test_a_disk_that_is_too_small_is_missing_room(papers, vitrail, monkeypatch, option):
+    """Table 1 at scale full: 9.6 GB of weights are still to be written, 340 MB to be downloaded."""
+    usage = shutil.disk_usage(papers)
+    for free, code in ((10**12, 0), (10**8, 1)):
+        monkeypatch.setattr(shutil, "disk_usage", lambda _, free=free: usage._replace(free=free))
+        done = vitrail("doctor", "table1", "--scale", "full", option, "new")
+        assert (done.code, "of room in new, whose disk has 100.0 MB" in done.out) == (code, code)
+
+
 def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     file = papers / PARTITIONS
     file.parent.mkdir(parents=True)

@@ -11,6 +11,7 @@ from replication.pricing.estimate import runs_of_row, training_work
 from replication.pricing.speed import Costs, load_devices, training_images
 from replication.report.progress import share_left
 from tests.conftest import catalog_of, rows_of
+from vitrail.provenance import duration
 
 
 def line(text, start):
@@ -193,8 +194,9 @@ def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, ch
     runs = {"*": {"resources": {"train": {"gpus": 1, "runtime": 10**6}}}}
     full.write_text(json.dumps({"recipes": recipes, "runs": runs}))
 
-    def told(minutes):
+    def told(minutes, *shorter):
         limits = {"cpu": {}, "gpu": {"max_gpu": 8, "max_runtime": minutes}}
+        limits |= {f"short-{other}": {"max_gpu": 8, "max_runtime": other} for other in shorter}
         (checkout / PARTITIONS).write_text(json.dumps({"partitions": limits}))
         out = vitrail("plan", "tiny_table1", "--scale", "full", "--json").out
         return json.loads(out)["over_time_limit"]
@@ -207,6 +209,9 @@ def test_a_time_limit_is_that_of_the_partition_where_this_is_shorter(vitrail, ch
     limit = int(minutes / 3)
     (sentence,) = (line for line in told(limit) if line.startswith("tiny/mixup takes"))
     assert f"in up to {math.ceil(minutes / limit)} jobs" in sentence
+    assert f"{duration(60 * limit)} in gpu:" in sentence
+    (sentence,) = (line for line in told(limit, 1) if line.startswith("tiny/mixup takes"))
+    assert f"{duration(60 * limit)} in gpu:" in sentence  # not in the one of a minute
 
 
 def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail, checkout):

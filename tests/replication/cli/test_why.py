@@ -6,6 +6,7 @@ import pytest
 
 from replication.claims.comparison import read_cells
 from replication.config.schema import as_yaml, read_yaml
+from replication.plan.catalog import load_catalog
 from replication.records.records import read_record
 from replication.report.cell_provenance import find_cell
 from replication.report.ledger import RECORDS, as_lines, published_folder, read_published
@@ -267,6 +268,26 @@ def test_a_claim_that_is_not_run_here_is_the_published_one(asked, vitrail, publi
     assert asked(CLAIM, scale="laptop")["claim"]["status"] == "not run"
     told = vitrail("why", CLAIM, "--scale", "laptop").out
     assert "snakemake tiny_table1 --config scale=laptop" in " ".join(told.split())
+
+
+def test_a_claim_or_number_of_another_recipe_than_planned_now_says_so(
+    asked, vitrail, publish, checkout
+):
+    catalog = publish()
+    for name in ("runs", "results/laptop"):
+        shutil.rmtree(checkout / name)
+    assert asked(CLAIM, scale="laptop")["changed"] == []
+    recipes = checkout / "configs" / "papers" / "tiny" / "recipes.yaml"
+    recipes.write_text(recipes.read_text().replace(" epochs: 3", " epochs: 4"))
+    then = catalog.paper("tiny").run("mixup").home.name
+    now = load_catalog(scale="laptop").paper("tiny").run("mixup").home.name
+    assert then != now
+    (change,) = (told for told in asked(CLAIM, scale="laptop")["changed"] if "mixup" in told)
+    assert change == asked("tiny_table1", "Mixup", "Top-1", scale="laptop")["changed"]
+    assert change.index(then) < change.index(now)
+    shown = vitrail("why", CLAIM, "--scale", "laptop").out
+    assert then in shown
+    assert now in shown
 
 
 def test_a_claim_has_its_published_verdicts_at_other_scales(asked, checkout):
