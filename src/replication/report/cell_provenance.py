@@ -176,6 +176,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "records": str(
             catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
         ),
+        "data": _data(cell, catalog),
         "claims": _claims(named, records),
         "measurements": _measurements(cell, records),
         "trainings": _trainings(cell, records),
@@ -255,6 +256,12 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
         )
         for text in texts
     )
+
+
+def _data(cell: Cell, catalog: Catalog) -> dict[str, str | None]:
+    """Return the datasets that a cell's measurement reads, with the digests of their images."""
+    measurement = catalog.measurement_of(cell)
+    return {info.name: info.digest for info in measurement.reads} if measurement else {}
 
 
 def _measurements(cell: Cell, records: Records) -> list[dict[str, Any]]:
@@ -373,6 +380,9 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
         tell("records", f"{origin['records']}, one record in each line")
     if origin["changed"]:
         tell("changed", origin["changed"])
+    for number, (name, digest) in enumerate(origin["data"].items()):
+        told = f"SHA-256 {digest} of its decoded images and labels" if digest else "no digest"
+        tell("" if number else "data", f"{name}: {told} (configs/datasets.yaml)")
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):
