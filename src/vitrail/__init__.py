@@ -14,7 +14,8 @@ Measures of a model:
 - `equivariance_error`: how far a module is from commuting with a group;
 - `permutable`: a model whose positions `position_shap` can permute.
 
-Bad input raises a `VitrailError`, whose one sentence says what to do.
+The measures, `make_shift_equivariant` and `rescale_pos_embed` answer bad input with a
+`VitrailError`, whose one sentence says what to do.
 
 Importing this package imports neither torch nor timm. Each of these names is imported when it is
 first used: the catalogue must load without torch, and the models without pydantic or Snakemake.

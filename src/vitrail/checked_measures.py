@@ -1,7 +1,9 @@
-"""The measures of a model as `vitrail` exports them: model and data are checked first.
+"""The measures of a model as `vitrail` exports them: a mistake in model or data is one sentence.
 
-Each function has the arguments and the result of the measure that it calls. The replication calls
-the measures themselves, because its own loaders make their data.
+Each function has the arguments and the result of the measure that it calls. Beside the measure's
+own checks, it refuses what would silently give a wrong number, and turns an error of torch into a
+`VitrailError` that says what the measure needs. The replication calls the measures themselves,
+because its own loaders make their data.
 """
 
 # decides no number: it only raises and warns
@@ -11,15 +13,15 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
-from inspect import signature
+from inspect import getdoc, signature
 from typing import Any, ParamSpec, TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from vitrail.errors import VitrailError
+from vitrail.errors import TRAINING_MODE, VitrailError, first_line
 from vitrail.measures import consistency
-from vitrail.measures.outputs import UNKNOWN, Batches, device_of, require_batch, require_classes
+from vitrail.measures.outputs import UNKNOWN, Batches, out_of_memory, require_batch
 from vitrail.measures.position_shap import measure
 from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.octic import turns
@@ -30,85 +32,83 @@ Result = TypeVar("Result")
 FEWEST = 20
 """Images that P-SHAP must be a mean over to have an interval. The interval is that of a normal
 distribution; with fewer images, Student's is over 7 % wider."""
+MODEL = "a torch.nn.Module that returns logits (B, classes)"
+SQUARES = f"{MODEL}, and square images of its size and precision"
 
 
 def _checked(
     run: Callable[Given, Result],
     check: Callable[[dict[str, Any]], None],
+    needs: str,
+    refused: str,
     judge: Callable[[Result], None] = lambda result: None,
 ) -> Callable[Given, Result]:
     """Return a measure that first checks its arguments, and then judges its result.
 
-    `check` takes the arguments by name, and may replace them; it raises a `VitrailError`. `judge`
-    warns of a result that cannot be trusted.
+    `check` takes the arguments by name, and may replace them; it raises a `VitrailError`. `needs`
+    says what the measure needs, for the error if it fails; `refused` says what `check` refuses, for
+    the docstring. `judge` warns of a result that cannot be trusted.
     """
 
     @wraps(run)
     def call(*args: Given.args, **options: Given.kwargs) -> Result:
         given = signature(run).bind(*args, **options)
-        require_model(given.arguments["model"])
-        check(given.arguments)
-        result = run(*given.args, **given.kwargs)
+        try:
+            check(given.arguments)
+            result = run(*given.args, **given.kwargs)
+        except VitrailError:
+            raise
+        except Exception as error:
+            if out_of_memory(error):
+                raise
+            raise VitrailError(
+                f"the model cannot be measured on these data ({type(error).__name__}: "
+                f"{first_line(error)}): give {needs}"
+            ) from error
         judge(result)
         return result
 
     call.__module__ = __name__
+    call.__doc__ = (
+        f"{getdoc(run)}\n\nAs `vitrail` exports it, the function also refuses {refused}.\n"
+        "An error of torch becomes a VitrailError that says what the measure needs.\n"
+    )
     return call
 
 
-def require_model(model: Any) -> None:
-    """Raise a VitrailError unless `model` is a module in evaluation mode."""
-    if not isinstance(model, nn.Module):
-        raise VitrailError(
-            f"the model is a {type(model).__name__}: give a torch.nn.Module, such as "
-            "timm.create_model('vit_tiny_patch16_224')"
-        )
-    if any(module.training for module in model.modules()):
-        raise VitrailError(
-            "the model is in training mode, where dropout changes its logits: call model.eval()"
-        )
+def require_evaluation_mode(model: nn.Module) -> None:
+    """Raise a VitrailError if a part of a model is in training mode.
 
-
-def classes_of(model: nn.Module, images: Tensor) -> int:
-    """Return the number of a model's classes, from its logits for the first of `images`.
-
-    Raises:
-        VitrailError: it does not return logits ``(B, classes)``, or there are fewer than two
-            classes.
+    An exported program has no mode: its flag is set, and it cannot be changed.
     """
-    with torch.inference_mode():
-        logits: Any = model(images[:1].to(device_of(model)))
-    if not isinstance(logits, Tensor) or logits.ndim != 2 or len(logits) != 1:
-        found = tuple(logits.shape) if isinstance(logits, Tensor) else type(logits).__name__
-        raise VitrailError(
-            f"for one image the model returns {found} instead of logits (1, classes): wrap it in a "
-            "module whose forward returns the logits"
-        )
-    require_classes(logits.shape[1])
-    return logits.shape[1]
+    exported = isinstance(model, torch.fx.GraphModule)
+    if not exported and any(module.training for module in model.modules()):
+        raise VitrailError(TRAINING_MODE)
 
 
-def require_images(images: Tensor, model: nn.Module) -> None:
-    """Raise a VitrailError unless a batch has at least one image, in the precision of the model."""
-    if images.ndim != 4 or not len(images):
-        raise VitrailError(
-            f"the images have shape {tuple(images.shape)}: give at least one, as (B, 3, H, W)"
-        )
-    weights = next(model.parameters(), None)
-    if weights is not None and weights.is_floating_point() and weights.dtype != images.dtype:
-        raise VitrailError(
-            f"the images are {_name(images)} and the model's weights {_name(weights)}: convert the "
-            "images, and normalise them as in the model's training (timm.data.create_transform)"
-        )
+class _Observed(nn.Module):
+    """A classifier of which the number of classes is noted when it runs."""
+
+    classes: int
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model = model
+        self.training = False
+
+    def forward(self, images: Tensor) -> Tensor:
+        logits: Tensor = self.model(images)
+        self.classes = logits.shape[-1]
+        return logits
 
 
-def require_labels(labels: Tensor, lowest: int, classes: int) -> None:
+def _require_labels(labels: Tensor, lowest: int, classes: int) -> None:
     """Raise a VitrailError unless each label is a whole number from `lowest` to `classes` - 1."""
     may = f"{UNKNOWN} (not known) or " if lowest == UNKNOWN else ""
     if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
-        raise VitrailError(
-            f"the labels are {_name(labels)}: give whole numbers, {may}0 to {classes - 1}"
-        )
+        kind = str(labels.dtype).removeprefix("torch.")
+        raise VitrailError(f"the labels are {kind}: give whole numbers, {may}0 to {classes - 1}")
+    labels = labels.long()
     wrong = labels[(labels < lowest) | (labels >= classes)]
     if len(wrong):
         raise VitrailError(
@@ -117,80 +117,65 @@ def require_labels(labels: Tensor, lowest: int, classes: int) -> None:
         )
 
 
-def _name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")
-
-
 def _checked_batches(
-    batches: Batches, model: nn.Module, lowest: int
+    batches: Batches, model: _Observed, lowest: int
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yield batches of square images with labels from `lowest`, each checked when it is read."""
-    classes = None
+    """Yield batches of square images with labels from `lowest`.
+
+    The labels of a batch are checked after the model has run on it, when its classes are known.
+    """
+    images = None
     for batch in batches:
         images, labels = require_batch(batch)
-        require_images(images, model)
         _require_square(images)
         if len(labels) != len(images):
             raise VitrailError(
                 f"a batch has {len(images)} images and {len(labels)} labels: give one label for "
                 "each image"
             )
-        classes = classes_of(model, images) if classes is None else classes
-        require_labels(labels, lowest, classes)
         yield images, labels
-    if classes is None:
+        _require_labels(labels, lowest, model.classes)
+    if images is None:
         raise VitrailError("the data has no batches: give at least one image")
 
 
 def _require_square(images: Tensor) -> None:
-    if images.shape[-1] != images.shape[-2]:
+    if images.ndim != 4 or not len(images) or images.shape[-1] != images.shape[-2]:
         raise VitrailError(
-            f"the images have {images.shape[-2]} x {images.shape[-1]} pixels: crop or resize them "
-            "to squares"
+            f"the images have shape {tuple(images.shape)}: give at least one square image, "
+            "(B, 3, S, S)"
         )
 
 
 def _check_consistency(given: dict[str, Any]) -> None:
-    model, images = given["model"], given["images"]
     if given.get("pairs", 1) < 1:
         raise VitrailError(f"pairs is {given['pairs']}; give at least 1")
-    if not isinstance(images, Tensor):
-        given["images"] = _checked_batches(images, model, UNKNOWN)
+    require_evaluation_mode(given["model"])
+    if isinstance(given["images"], Tensor):
+        _require_square(given["images"])
         return
-    require_images(images, model)
-    _require_square(images)
-    classes_of(model, images)
+    given["model"] = _Observed(given["model"])
+    given["images"] = _checked_batches(given["images"], given["model"], UNKNOWN)
 
 
 def _check_turns(given: dict[str, Any]) -> None:
+    require_evaluation_mode(given["model"])
     if isinstance(given["batches"], Tensor):
         raise VitrailError(
             "images without labels have no accuracy: give batches of images (B, 3, S, S) with "
             "labels (B,), such as DataLoader(data, batch_size=128)"
         )
+    given["model"] = _Observed(given["model"])
     given["batches"] = _checked_batches(given["batches"], given["model"], 0)
 
 
 def _check_position_shap(given: dict[str, Any]) -> None:
-    """Check the first sample; `position_shap` itself checks every label against the classes."""
-    samples: Any = measure.samples_of(given["data"])
-    if not len(samples):
-        raise VitrailError("the data has no images: give at least two")
-    match samples[0]:
-        case (Tensor(ndim=3) as image, label) if _is_label(label):
-            require_images(image[None], given["model"])
-            classes_of(given["model"], image[None])
-        case (Tensor(ndim=4), _):
+    """Refuse a list of batches; `position_shap` itself checks the mode and the labels."""
+    match given["data"]:
+        case [(Tensor(ndim=4), Tensor()), *_]:
             raise VitrailError(
                 "the data are batches, and P-SHAP takes single images: give the data set of "
                 "(image, label), or DataLoader(dataset, batch_size=...) of it"
-            )
-        case found:
-            parts = found if isinstance(found, tuple | list) else [found]
-            raise VitrailError(
-                f"the first sample of the data is {', '.join(map(_describe, parts))} instead of an "
-                "image tensor (3, H, W) and a label that is an int: give a data set of such pairs, "
-                "or images (n, 3, H, W) without labels as one tensor"
             )
 
 
@@ -210,20 +195,24 @@ def _judge_position_shap(result: PositionShap) -> None:
         )
 
 
-def _is_label(label: Any) -> bool:
-    """Return whether a sample's label is a whole number, in Python or as a tensor."""
-    if isinstance(label, Tensor):
-        return label.ndim == 0 and not label.is_floating_point()
-    return hasattr(label, "__index__")
-
-
-def _describe(part: Any) -> str:
-    """Say what a part of a sample is, for a message."""
-    if isinstance(part, Tensor):
-        return f"a tensor {tuple(part.shape)} of {_name(part)}"
-    return f"a {type(part).__name__}"
-
-
-circular_consistency = _checked(consistency.circular_consistency, _check_consistency)
-accuracy_under_turns = _checked(turns.accuracy_under_turns, _check_turns)
-position_shap = _checked(measure.position_shap, _check_position_shap, _judge_position_shap)
+REFUSED = "a model in training mode, images that are not square, labels of other classes"
+circular_consistency = _checked(
+    consistency.circular_consistency,
+    _check_consistency,
+    f"{SQUARES}, (n, 3, S, S) or in batches with labels (B,)",
+    f"{REFUSED}, `pairs` below 1",
+)
+accuracy_under_turns = _checked(
+    turns.accuracy_under_turns,
+    _check_turns,
+    f"{SQUARES}, in batches (B, 3, S, S) with labels (B,)",
+    REFUSED,
+)
+position_shap = _checked(
+    measure.position_shap,
+    _check_position_shap,
+    f"{MODEL}, and a data set of pairs (image (3, H, W), int label), a DataLoader of one, or "
+    "images (n, 3, H, W), all of the model's size and precision",
+    "a list of batches, and warns if fewer than 20 images are classified correctly",
+    _judge_position_shap,
+)

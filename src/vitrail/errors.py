@@ -21,6 +21,9 @@ REFUSED = " refused"
 """The suffix of a key. If a measure is not defined for a model, its value under a key is None, and
 its value under the key with this suffix is the sentence that says why. Tables then show it."""
 
+TRAINING_MODE = "the model is in training mode, where dropout changes its logits: call model.eval()"
+"""What a measure says of a model whose logits are not those of evaluation."""
+
 HANDFUL = 12  # the largest number of known words that a message lists in full
 
 
@@ -42,15 +45,15 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f"; the closest of {len(known)} are: {', '.join(nearest)}"
 
 
-def require_known(what: str, name: str, known: Iterable[str]) -> None:
+def require_known(what: str, name: str, known: Iterable[str], remedy: str = "") -> None:
     """Raise a `VitrailError` that suggests the closest name, unless `name` is in `known`.
 
-    `what` is the kind of name, for the message. A `name` that is not text, such as
-    None, counts as unknown.
+    `what` is the kind of name, for the message, which ends with `remedy`. A `name` that is not
+    text, such as None, counts as unknown.
     """
     known = list(known)
     if name not in known:
-        raise VitrailError(f"{what} '{name}' is unknown{did_you_mean(str(name), known)}")
+        raise VitrailError(f"{what} '{name}' is unknown{did_you_mean(str(name), known)}{remedy}")
 
 
 @contextmanager

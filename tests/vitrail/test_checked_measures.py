@@ -44,13 +44,16 @@ def model():
         (circular_consistency, consistency.circular_consistency, IMAGES),
         (circular_consistency, consistency.circular_consistency, [(IMAGES, LABELS)]),
         (circular_consistency, consistency.circular_consistency, [(IMAGES, -1 - 0 * LABELS)]),
+        (circular_consistency, consistency.circular_consistency, [(IMAGES, LABELS.byte())]),
         (accuracy_under_turns, turns.accuracy_under_turns, DataLoader(DATA, batch_size=4)),
+        (accuracy_under_turns, turns.accuracy_under_turns, [(IMAGES, LABELS.int())]),
         (position_shap, measure.position_shap, DATA),
         (position_shap, measure.position_shap, DataLoader(DATA, batch_size=4)),
         (position_shap, measure.position_shap, IMAGES),
     ],
 )
 @pytest.mark.filterwarnings("ignore:P-SHAP is a mean over")
+@pytest.mark.filterwarnings("ignore:the model classifies none")
 def test_the_result_is_that_of_the_measure(checked, measured, data, model):
     assert inspect.signature(checked) == inspect.signature(measured)
     found, expected = checked(model, data, seed=3), measured(model, data, seed=3)
@@ -59,6 +62,48 @@ def test_the_result_is_that_of_the_measure(checked, measured, data, model):
             assert torch.equal(getattr(found, name), getattr(expected, name)), name
     if measured is consistency.circular_consistency:
         assert str(found) == str(expected)  # top-1 may be NaN
+
+
+@pytest.mark.filterwarnings("ignore:the model classifies none")
+def test_a_loader_is_read_as_often_as_by_the_measure(model):
+    """A loader that shuffles and drops the rest takes other images each time it is read."""
+
+    def of(run):
+        torch.manual_seed(0)
+        return run(model, DataLoader(DATA, batch_size=4, shuffle=True, drop_last=True)).debiased
+
+    assert torch.equal(of(position_shap), of(measure.position_shap))
+
+
+def test_a_model_that_takes_these_images_is_measured_whatever_their_precision(model):
+    """Such as one that converts images itself, or runs under autocast; or an exported program."""
+
+    class Converting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.model = model
+            self.eval()
+
+        def forward(self, images):
+            return self.model(images.float() / 255)
+
+    pixels = (255 * IMAGES).byte()
+    run = circular_consistency
+    assert run(Converting(), pixels) == consistency.circular_consistency(Converting(), pixels)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert run(model, IMAGES.bfloat16()).images == len(IMAGES)
+    batch = torch.export.Dim("batch", min=2)
+    exported = torch.export.export(model, (IMAGES,), dynamic_shapes=({0: batch},)).module()
+    assert run(exported, IMAGES) == consistency.circular_consistency(exported, IMAGES)
+    assert accuracy_under_turns(exported, [(IMAGES, LABELS)]).right.shape == (6, 2)
+
+
+def test_memory_that_does_not_suffice_is_told_as_torch_tells_it(model):
+    def full(logits):
+        raise torch.OutOfMemoryError("CUDA out of memory")
+
+    with pytest.raises(torch.OutOfMemoryError):
+        circular_consistency(Wrapped(model, full).eval(), IMAGES)
 
 
 BATCHES = [

@@ -30,6 +30,7 @@ def test_a_word_with_the_same_beginning_comes_before_one_with_the_same_end():
 
 def test_without_a_close_word_all_of_few_are_listed():
     assert did_you_mean("zzz", ["laptop", "full"]) == "; known: full, laptop"
+    assert did_you_mean("zzz", ["", "full"]) == "; known: '', full"
 
 
 def test_of_many_words_without_a_close_one_those_most_alike_are_listed():

@@ -8,6 +8,7 @@ import platform
 import re
 import shlex
 import shutil
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -215,14 +216,20 @@ def _missing_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[s
     from replication.pricing.estimate import Estimate
     from replication.pricing.speed import costs_on
 
+    needed: dict[int, int] = defaultdict(int)
+    folders: dict[int, dict[str, Path]] = defaultdict(dict)
     disk = Estimate(catalog, artifacts, costs_on(catalog, None)[1], ours=()).disk
     for setting, folder in (("runs_root", catalog.runs_root), ("data_root", catalog.data_root)):
-        needed = sum(number for _, where, number in disk if where.is_relative_to(folder))
-        free = shutil.disk_usage(_closest(folder)).free
-        if needed > free:
+        device = _closest(folder).stat().st_dev
+        folders[device][setting] = folder
+        needed[device] += sum(number for _, where, number in disk if where.is_relative_to(folder))
+    for device, held in folders.items():
+        free = shutil.disk_usage(_closest(next(iter(held.values())))).free
+        if needed[device] > free:
             yield (
-                f"{size(needed)} of room in {folder}, whose disk has {size(free)} free; make room, "
-                f"or set {setting} to a folder on a larger disk"
+                f"{size(needed[device])} of room in {' and '.join(map(str, held.values()))}, whose "
+                f"disk has {size(free)} free; make room, or set {' or '.join(held)} to a folder on "
+                "a larger disk"
             )
 
 

@@ -65,7 +65,7 @@ def verify(
             "--published checks all tables and figures at once; leave out " + ", ".join(targets)
         )
     if published:
-        faults = [*published_faults(catalog), *summary_faults(open_catalog(scale))]
+        faults = [*published_faults(catalog)] or [*summary_faults(open_catalog(scale))]
         if not (faults or as_json):
             say(told_published(catalog))
         print_faults(faults, as_json)

@@ -290,7 +290,8 @@ def _sentence(error: ValidationError, where: str, data: Any) -> str:
         unknown = f"'{first['input']}', which is unknown{did_you_mean(first['input'], known)}"
         return f"{where}: '{field}' is {unknown}"
     reason = first["msg"].removeprefix("Value error, ")
-    return f"{where}: '{field}' is {first['input']!r}: {reason[:1].lower()}{reason[1:]}"
+    value = f"'{field}' is {first['input']!r}: " if field else ""  # not the whole file
+    return f"{where}: {value}{reason[:1].lower()}{reason[1:]}"
 
 
 def _with_line(where: str, data: Any, keys: Iterable[Any]) -> str:

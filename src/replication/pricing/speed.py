@@ -43,7 +43,7 @@ from replication.records.records import Record, read_sound
 from replication.records.specs import Measurement, Run, record_of
 from replication.report.ledger import published_folder, read_published
 from replication.training import CHECKPOINTS_KEPT
-from vitrail.errors import VitrailError, did_you_mean, require_known
+from vitrail.errors import VitrailError, require_known
 
 BYTES_OF_FLOAT = 4
 ASSUMED_DEVICE = {"cpu": "cpu", "cuda": "a100"}  # the papers trained on A100s
@@ -105,12 +105,11 @@ def costs_on(catalog: Catalog, device: str | None) -> tuple[str, Costs]:
     """
     devices = load_devices(catalog.root)
     name = device or ASSUMED_DEVICE[catalog.scale.device]
-    if name not in devices:
-        raise VitrailError(
-            f"device '{name}' is unknown{did_you_mean(name, devices)}; for another GPU add an "
-            "entry to configs/hardware.yaml (with a100's as the model: peak from the data sheet, "
-            "sustained 2 to 6 % of it)"
-        )
+    another = (
+        " (for another GPU, add an entry like a100's to configs/hardware.yaml: peak from the data "
+        "sheet, sustained 2 to 6 % of it)"
+    )
+    require_known("device", name, devices, another)
     return name, Costs(catalog, devices[name])
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -109,6 +110,10 @@ def _labelled(what: str, label: str, known: Sequence[Labelled]) -> Labelled:
     return found[0]
 
 
+UNDER_SEED = re.compile(r"-seed\d+")
+"""The part of a record's name that names its seed."""
+
+
 @dataclass(frozen=True)
 class Records:
     """The records from which a number's origin is read: those made here, or the published ones.
@@ -176,6 +181,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
         "records": str(
             catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
         ),
+        "data": _data(cell, catalog),
         "claims": _claims(named, records),
         "measurements": _measurements(cell, records),
         "trainings": _trainings(cell, records),
@@ -193,16 +199,16 @@ def _shown(cell: Cell, records: Records) -> Cell | None:
 
 
 def changed_recipe(planned: Cell, published: Cell | None) -> str | None:
-    """Say that a published number is of another recipe than the one planned now; None if not."""
+    """Say that a published number is of another recipe or measurement than planned; else None."""
     if published is None or not planned.records:
         return None
-    then, now = ({path.parents[1].name for path in cell.records} for cell in (published, planned))
+    then, now = (
+        sorted({f"{path.parents[1].name}/{UNDER_SEED.sub('', path.stem)}" for path in cell.records})
+        for cell in (published, planned)
+    )
     if then == now:
         return None
-    return (
-        f"published are numbers of {', '.join(sorted(then - now))}; its recipe as it is planned "
-        f"now gives {', '.join(sorted(now - then))}"
-    )
+    return f"published is {', '.join(then)}; as it is planned now, it is {', '.join(now)}"
 
 
 def _number(cell: Cell, records: Records) -> dict[str, Any] | None:
@@ -255,6 +261,12 @@ def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> 
         )
         for text in texts
     )
+
+
+def _data(cell: Cell, catalog: Catalog) -> dict[str, str | None]:
+    """Return the datasets that a cell's measurement reads, with the digests of their images."""
+    measurement = catalog.measurement_of(cell)
+    return {info.name: info.digest for info in measurement.reads} if measurement else {}
 
 
 def _measurements(cell: Cell, records: Records) -> list[dict[str, Any]]:
@@ -373,6 +385,9 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
         tell("records", f"{origin['records']}, one record in each line")
     if origin["changed"]:
         tell("changed", origin["changed"])
+    for number, (name, digest) in enumerate(origin["data"].items()):
+        told = f"SHA-256 {digest} of its decoded images and labels" if digest else "no digest"
+        tell("" if number else "data", f"{name}: {told} (as configs/datasets.yaml has it now)")
     for fault in origin["faults"]:
         tell("to correct", fault)
     for number, claim in enumerate(origin["claims"]):

@@ -360,7 +360,7 @@ def test_a_download_is_listed_with_its_size(vitrail, checkout):
 def test_an_unknown_device_is_answered_with_the_closest(vitrail):
     done = vitrail("plan", "tiny", "--device", "a10")
     assert done.code == 2
-    assert "device 'a10' is unknown; did you mean 'a100'?" in done.err
+    assert "device 'a10' is unknown; did you mean 'a100'? (for another GPU, add" in done.err
 
 
 def test_a_weekend_on_one_gpu_takes_the_hours_that_its_page_says(root):

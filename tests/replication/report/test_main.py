@@ -235,7 +235,9 @@ def test_the_cost_is_the_time_of_every_device(catalog):
     first, second = catalog.runs.values()
     train(catalog, first, device="NVIDIA H200", wall_seconds=10.0, processes=8)
     train(catalog, second, device="NVIDIA H200", wall_seconds=10.0)
-    assert results(catalog).circumstances["compute, without searches"] == f"{80 + 10} s on NVIDIA H200"
+    assert (
+        results(catalog).circumstances["compute, without searches"] == f"{80 + 10} s on NVIDIA H200"
+    )
 
 
 @pytest.mark.parametrize("content", ["", '{"node": ', "[]", "{}"])

@@ -301,8 +301,11 @@ def test_p_shap_of_a_named_table_is_zero_where_all_positions_are_the_same():
     [
         ("vit.embeddings.position_embedings", f"did you mean '{TABLE}'"),
         ("classifier.weight", r"has shape \(5, 24\) instead of"),
+        ("fixed", "'fixed' is a buffer: make it a parameter"),
     ],
 )
 def test_a_table_that_cannot_be_permuted_is_refused(table, problem):
+    model = ForImageClassification()
+    model.register_buffer("fixed", torch.zeros(1, 5, 24))
     with pytest.raises(VitrailError, match=problem):
-        permutable(ForImageClassification(), table=table)
+        permutable(model, table=table)

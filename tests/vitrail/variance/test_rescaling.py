@@ -302,8 +302,12 @@ def test_a_learned_table_of_naflex_is_rescaled_as_timm_does(size):
 )
 def test_a_model_without_an_absolute_table_is_refused_by_name(name, options, reason):
     model = timm.create_model(name, **options)
-    with pytest.raises(VitrailError, match=f"{name}.*{reason}"):
+    with pytest.raises(VitrailError, match=f"{name}.*{reason}") as error:
         rescale_pos_embed(model, 448)
+    assert ("call its own set_input_size" in str(error.value)) == hasattr(model, "set_input_size")
+    if hasattr(model, "set_input_size") and reason == "has no table":
+        model.set_input_size(img_size=64)
+        assert model.eval()(torch.rand(1, 3, 64, 64)).isfinite().all()
 
 
 @pytest.mark.parametrize(("size", "remedy"), [(60, "use 56 or 64"), ((64, 3), "use 8 or 16")])

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from torch.utils.data import Dataset, Subset
 from tqdm import tqdm
 
-from vitrail.errors import VitrailError
+from vitrail.errors import TRAINING_MODE, VitrailError
 from vitrail.measures.loading import eval_loader
 from vitrail.measures.outputs import device_of, require_logits
 from vitrail.measures.permutable import Permutable, permutable
@@ -184,9 +184,7 @@ def require_measurable(model: nn.Module, samples: Any) -> int:
     if count < 2:
         raise VitrailError(f"P-SHAP of {count} images has no background: give at least two")
     if any(module.training for module in model.modules()):
-        raise VitrailError(
-            "the model is in training mode, where dropout changes its logits: call model.eval()"
-        )
+        raise VitrailError(TRAINING_MODE)
     return count
 
 
