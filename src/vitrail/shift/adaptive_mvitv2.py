@@ -387,8 +387,8 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     def _check_fit(size: Size, multiple: int) -> None:
         if size[0] % multiple or size[1] % multiple:
             raise VitrailError(
-                f"img_size {size[0]}x{size[1]}, in whole patches, does not fit the strides of "
-                f"A-MViTv2: use multiples of {multiple}"
+                f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2 (the size is "
+                f"that of whole patches): use multiples of {multiple}"
             )
 
     def set_input_size(self, img_size: int | Size) -> None:
