@@ -13,7 +13,6 @@ import pytest
 import vitrail
 
 FOR_CUDA = ("vitrail.octic.kernels",)  # imports triton, which only CUDA builds of torch bring along
-BLOCKED = ["pydantic", "yaml", "filelock", "snakemake", "typer"]
 
 
 ROOMS = tuple(
@@ -32,17 +31,6 @@ def library():
     for part in pkgutil.walk_packages(vitrail.__path__, "vitrail."):
         if not part.name.startswith(others):
             yield part.name
-
-
-@pytest.mark.slow
-def test_p_shap_needs_torch_and_timm_alone():
-    blocked = [*BLOCKED, "scipy", "sklearn", "pandas", "matplotlib"]
-    done = python(
-        "import sys\n"
-        f"for name in {blocked}: sys.modules[name] = None\n"
-        "import vitrail.measures.position_shap.sweep, vitrail.measures.permutable; print('fine')"
-    )
-    assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
 
 
 def loaded(*modules):
@@ -75,21 +63,6 @@ def test_a_class_of_twelve_lines_loads_seven_modules():
     beside |= {"octic", "octic.group", "octic.group_averaging"}
     assert ours == {"vitrail", *(f"vitrail.{name}" for name in beside)}
     assert not others & {"timm", "torchvision", "PIL", "pandas", "matplotlib"}
-
-
-@pytest.mark.slow
-def test_models_and_measures_import_without_the_workflows_packages():
-    modules = list(library())
-    assert "vitrail.shift.polyphase" in modules
-    assert "vitrail.octic.layers" in modules
-    assert "vitrail.measures.consistency" in modules
-    done = python(
-        "import importlib, sys\n"
-        f"for name in {BLOCKED}: sys.modules[name] = None\n"
-        f"for name in {modules}: importlib.import_module(name)\n"
-        "print('fine')"
-    )
-    assert done.stdout.splitlines()[-1:] == ["fine"], done.stderr
 
 
 def test_importing_the_training_package_imports_no_part_of_it():

@@ -31,14 +31,16 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return ``"; did you mean 'x'?"`` for the closest known word, or a list if none is close.
 
     `word` may be an abbreviation: it is compared with the beginnings of the known words, cut to its
-    length. If several known words have the closest beginning, the shortest of them is named. The
-    list has all known words or, if there are more than `HANDFUL`, those most similar to `word`.
+    length, and with the most similar whole word. If several known words have the closest beginning,
+    the shortest of them is named. The list has all known words or, if there are more than
+    `HANDFUL`, those most similar to `word`.
     """
     known = sorted(known)
     beginnings = sorted({name[: len(word)] for name in known if word})
-    if close := difflib.get_close_matches(word, beginnings, n=1):
-        begun = min((name for name in known if name.startswith(close[0])), key=len)
-        return f"; did you mean '{begun}'?"
+    whole = difflib.get_close_matches(word, known, n=1, cutoff=0.8)
+    if close := difflib.get_close_matches(word, beginnings + whole, n=1):
+        meant = min((name for name in known if name.startswith(close[0])), key=len)
+        return f"; did you mean '{meant}'?"
     if len(known) <= HANDFUL:
         return "; known: " + ", ".join(name or "''" for name in known)
     nearest = difflib.get_close_matches(word, known, n=HANDFUL, cutoff=0)

@@ -28,6 +28,12 @@ def test_a_word_with_the_same_beginning_comes_before_one_with_the_same_end():
     assert did_you_mean("vit_tinyy", known) == f"; did you mean '{known[1]}'?"
 
 
+def test_a_whole_word_counts_as_well_as_its_beginning():
+    assert did_you_mean("max_time", ["max_runtime", "max_threads"]) == (
+        "; did you mean 'max_runtime'?"
+    )
+
+
 def test_without_a_close_word_all_of_few_are_listed():
     assert did_you_mean("zzz", ["laptop", "full"]) == "; known: full, laptop"
     assert did_you_mean("zzz", ["", "full"]) == "; known: '', full"

@@ -6,10 +6,17 @@ import math
 
 PLAIN = 8
 """Numbers with more decimals than this are written in scientific notation."""
+LARGE = 1e6
+"""Numbers with decimals are written in scientific notation from this on."""
 
 
 def format_number(value: float, decimals: int | None) -> str:
-    """Write a number with `decimals`, or (None) with three significant digits; never "-0"."""
+    """Write a number with `decimals`, or (None) with three significant digits; never "-0".
+
+    Numbers with decimals, from `LARGE` on, have three significant digits, too.
+    """
+    if decimals and LARGE <= abs(value) < math.inf:
+        return f"{value:.2e}"
     if decimals is not None and decimals <= PLAIN:
         return f"{value:z.{decimals}f}"
     if value == 0 or not math.isfinite(value):

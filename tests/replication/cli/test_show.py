@@ -57,12 +57,6 @@ def test_a_group_of_columns_is_a_table_of_its_own(vitrail, checkout):
     assert (others.count("Top-1"), others.count("Ratio")) == (0, 3)
 
 
-def test_a_recipe_is_printed_as_yaml_that_reads_back(vitrail, catalog):
-    out = vitrail("show", "--recipe", "mixup", "--scale", "full").out
-    recipe = catalog("full").paper("tiny").run("mixup").recipe
-    assert yaml.safe_load(out) == recipe.model_dump(mode="json")
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [[], ["--why"]])
 def test_a_segmenters_files_are_told_by_length_and_digest(vitrail, tracked, monkeypatch, options):

@@ -303,13 +303,14 @@ def whole(**augmentation) -> dict:
     return {"scale": (1.0, 1.0), "ratio": (1.0, 1.0), "hflip": 0.0} | augmentation
 
 
-def test_horizontal_flips_follow_their_probability(recipe, digits):
+@pytest.mark.parametrize(("flip", "axis"), [("hflip", -1), ("vflip", -2)])
+def test_flips_follow_their_probability(recipe, digits, flip, axis):
     image = photo(28, 28)
     plain = train_transform(recipe(**whole()), digits)(image)
-    flipped = train_transform(recipe(**whole(hflip=1.0)), digits)(image)
-    assert torch.equal(flipped, plain.flip(-1))
+    flipped = train_transform(recipe(**whole(**{flip: 1.0})), digits)(image)
+    assert torch.equal(flipped, plain.flip(axis))
     torch.manual_seed(0)
-    sometimes = train_transform(recipe(**whole(hflip=0.3)), digits)
+    sometimes = train_transform(recipe(**whole(**{flip: 0.3})), digits)
     share = np.mean([not torch.equal(sometimes(image), plain) for _ in range(400)])
     assert share == pytest.approx(0.3, abs=0.07)
 
@@ -324,13 +325,6 @@ def test_colour_jitter_changes_colours_within_its_strength(recipe, digits):
     ratios = torch.stack([((jitter(gray) + 1) / (plain + 1)).mean() for _ in range(50)])
     assert ratios.std() > 0.05
     assert ((ratios > 0.79) & (ratios < 1.21)).all()
-
-
-def test_vertical_flips_follow_their_probability(recipe, digits):
-    image = photo(28, 28)
-    plain = train_transform(recipe(**whole()), digits)(image)
-    flipped = train_transform(recipe(**whole(vflip=1.0)), digits)(image)
-    assert torch.equal(flipped, plain.flip(-2))
 
 
 @pytest.mark.parametrize("mode", ["pixel", "rand", "const"])

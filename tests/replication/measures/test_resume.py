@@ -11,18 +11,6 @@ from replication.measures.resume import forget, keeping, kept_path, kept_rows
 from vitrail.files import lock
 
 
-def columns(count, start=0):
-    """Features in half precision, labels, and whether they are right."""
-    random = torch.Generator().manual_seed(start)
-    features = torch.randn(count, 2, 3, generator=random).bfloat16()
-    labels = torch.arange(start, start + count)
-    return [features, labels, labels % 2 == 0]
-
-
-def same(found, wanted):
-    return len(found) == len(wanted) and all(map(torch.equal, found, wanted))
-
-
 def trained(folder, seed=0, weight=1.0):
     model = nn.Linear(2, 2)
     model.weight.data.fill_(weight)

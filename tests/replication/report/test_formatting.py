@@ -29,9 +29,11 @@ def test_a_number_without_declared_digits_has_three_significant_ones(value, text
         (1.3e-263, 265, "1.30e-263"),
         (3e-12, 9, "3e-12"),  # less than its last decimal
         (0.0, 300, "0"),
+        (954676543488.0, 2, "9.55e+11"),
+        (22050664.0, 0, "22050664"),  # a count
     ],
 )
-def test_a_number_of_many_decimals_is_written_with_a_power_of_ten(
+def test_a_number_of_many_digits_is_written_with_a_power_of_ten(
     value: float, decimals: int, text: str
 ) -> None:
     assert format_number(value, decimals) == text

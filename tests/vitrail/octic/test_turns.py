@@ -10,13 +10,6 @@ from vitrail.octic.turns import accuracy_under_turns as of_model
 from vitrail.octic.turns import eight_views, quarter_turns, turned
 
 
-class Corner(nn.Module):
-    """Logits from one half of the image: what a turn moves."""
-
-    def forward(self, x):
-        return x[:, 0, :4].flatten(1)[:, :10]
-
-
 def test_turns_are_anticlockwise_quarters_of_each_image():
     images = torch.arange(3 * 4.0).view(3, 1, 2, 2)
     first, second, third = turned(images, [0, 1, 2])[:, 0].tolist()

@@ -15,7 +15,7 @@ from replication.papers.octic.dinov2.network import Network, build_model
 from replication.papers.octic.dinov2.training import SelfSupervisionTrainer
 from replication.training.distributed import Team
 
-STEPS, IMAGES, MICROS, LOCALS, PROTOTYPES = 10, 4, 2, 2, 12
+STEPS, IMAGES, MICROS, PROTOTYPES = 10, 4, 2, 12
 RECIPES = {
     # DINOv2's rules on a schedule of 40 steps.
     "softmax": {
