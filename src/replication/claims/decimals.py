@@ -15,7 +15,7 @@ def format_number(value: float, decimals: int | None) -> str:
 
     Numbers with decimals, from `LARGE` on, have three significant digits, too.
     """
-    if decimals and LARGE <= abs(value) < math.inf:
+    if decimals and abs(value) >= LARGE:
         return f"{value:.2e}"
     if decimals is not None and decimals <= PLAIN:
         return f"{value:z.{decimals}f}"

@@ -30,6 +30,8 @@ def test_a_number_without_declared_digits_has_three_significant_ones(value, text
         (3e-12, 9, "3e-12"),  # less than its last decimal
         (0.0, 300, "0"),
         (954676543488.0, 2, "9.55e+11"),
+        (1e6, 1, "1.00e+06"),
+        (999999.0, 1, "999999.0"),
         (22050664.0, 0, "22050664"),  # a count
     ],
 )
