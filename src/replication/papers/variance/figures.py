@@ -85,7 +85,7 @@ def sweep(cells: pd.DataFrame, measurements: Measurements) -> Figure:
     Error bars are one standard deviation over the seeds: with two seeds, Student's 95 % interval is
     plus and minus nine standard deviations, and would hide the lines.
     """
-    cells = cells.copy()
+    cells = cells.dropna(subset=["measured"])  # a scale may lack a model
     cells[["model", "size"]] = cells["row"].str.split(", ", n=1, expand=True)
     models, sizes = (list(dict.fromkeys(cells[name])) for name in ("model", "size"))
     # Side by side, so that no interval hides another.

@@ -69,6 +69,12 @@ def test_figure_3_writes_the_variance_under_each_image():
     ]
 
 
+def test_the_sweep_leaves_out_a_model_that_was_not_run():
+    rows = ["ViT-S/16, 352²", "ViT-L/16, 352²"]
+    run = tidy(rows, ["0.80", "1.00"], lambda row, _: 1.0 if "S/16" in row else None)
+    assert [axes.get_title() for axes in sweep(run, []).axes] == ["ViT-S/16"]
+
+
 @pytest.mark.parametrize("models", [["ViT-S/16"], ["ViT-S/16", "ViT-L/16"]])
 def test_the_sweep_has_a_panel_for_each_model_and_a_line_for_each_size(models):
     rows = [f"{model}, {size}²" for model in models for size in (352, 864)]
