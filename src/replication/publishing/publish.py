@@ -265,7 +265,7 @@ def training_logs(
 ) -> dict[str, bytes]:
     """Return the CSV of each paper's training logs, by its name in the published folder.
 
-    It has the logs of `runs`, and those of other runs that are in `folder` and have one of the
+    It has the logs of `runs`, and those in `folder` of other trainings that have one of the
     `records`, which are all that will be published.
     """
     homes: dict[str, dict[Path, None]] = {}
@@ -279,9 +279,10 @@ def training_logs(
         tables = [table.assign(run=run.name) for run in new for table in logs_of(run)]
         if (path := folder / name).is_file():
             old = pd.read_csv(path)
-            tables.append(old[old["run"].isin(named - {run.name for run in new})])
+            tables.append(old[old["run"].isin(named)])
         if tables:
-            table = pd.concat(tables, ignore_index=True).sort_values(["run", "seed", "step"])
+            key = ["run", "seed", "step"]
+            table = pd.concat(tables, ignore_index=True).drop_duplicates(key).sort_values(key)
             table = table[["run", *table.columns.drop("run")]]
             files[name] = table.to_csv(index=False, float_format=DIGITS).encode()
     return files

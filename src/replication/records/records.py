@@ -188,10 +188,17 @@ class Ledger:
     """The finished records of a scale, compared with the nodes that are planned now.
 
     `planned` returns the node whose record a path is, or None if the path is no record (but data).
+    `published` returns the published records. One of them needs no weights: those that it names
+    were checked when it was published.
     """
 
-    def __init__(self, planned: Callable[[Path], AnyNode | None]) -> None:
+    def __init__(
+        self,
+        planned: Callable[[Path], AnyNode | None],
+        published: Callable[[], Mapping[Path, Record]] = dict,
+    ) -> None:
         self._planned = planned
+        self._published = published
         self._faults: dict[Path, Fault | None] = {}
 
     def fault(self, output: Path) -> Fault | None:
@@ -219,7 +226,7 @@ class Ledger:
         remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
             remove = (node.run.folder,)
-        found = next(_faults_of(record, node), None)
+        found = next(faults_of(record, node, self._published), None)
         return Fault(f"{output} {found}", output, remove) if found else None
 
     def behind(self, output: Path) -> dict[Path, Record]:
@@ -237,8 +244,13 @@ class Ledger:
         found[output] = record
 
 
-def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
-    """Yield each difference between a record and its node as planned now, as a clause."""
+def faults_of(
+    record: Record, node: AnyNode, published: Callable[[], Mapping[Path, Record]]
+) -> Iterator[str]:
+    """Yield each difference between a record and its node as planned now, as a clause.
+
+    `published` returns the published records, whose weights may be gone.
+    """
     made = record.node
     if made.plain | {"code": ""} != node.plain | {"code": ""}:
         yield f"was made with other {_differing(made, node)} than are written now"
@@ -250,7 +262,9 @@ def _faults_of(record: Record, node: AnyNode) -> Iterator[str]:
         case TrainingNode():
             weights, start = node.run.weights, node.initial
             if not weights.is_file():
-                yield f"names weights that are gone, {weights}"
+                kept = published().get(node.output)
+                if kept is None or kept.content != record.content:
+                    yield f"names weights that are gone, {weights}"
             elif digest_once(weights) != record.outcome["sha256"]:
                 yield f"names other weights than {weights} holds"
             noted = record.outcome["facts"].get("initial_sha256")

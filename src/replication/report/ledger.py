@@ -7,6 +7,7 @@ where nothing was trained.
 
 from __future__ import annotations
 
+import functools
 import gzip
 import json
 import shlex
@@ -41,7 +42,8 @@ def planned_node(catalog: Catalog, output: Path) -> AnyNode | None:
 
 def ledger_of(catalog: Catalog) -> Ledger:
     """Return the ledger of a scale: its finished records and the nodes that are planned."""
-    return Ledger(partial(planned_node, catalog))
+    published = functools.cache(partial(read_published, published_folder(catalog)))
+    return Ledger(partial(planned_node, catalog), published)
 
 
 def published_folder(catalog: Catalog) -> Path:

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish"]
+COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish", "restore"]
 STEPS = ["run", "fetch-weights", "serve"]
 ALL = [*COMMANDS, "curves", "fetch", "search", "register", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
@@ -92,7 +92,8 @@ def test_no_help_shows_its_markup(vitrail, arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
-    target = {"plan": ["tiny"], "show": ["tiny"], "why": ["tiny_table1", "Plain", "Top-1"]}
+    named = dict.fromkeys(("plan", "show", "restore"), ["tiny"])
+    target = named | {"why": ["tiny_table1", "Plain", "Top-1"]}
     done = vitrail(command, *target.get(command, []), "--scale", "smal")
     assert done.code == 2
     assert "scale 'smal' is unknown; did you mean 'small'?" in done.err
