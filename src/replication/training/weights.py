@@ -29,14 +29,28 @@ if TYPE_CHECKING:
 
 
 def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
-    """Make the recipe's model with all the weights of another run, read from `file`.
+    """Make the recipe's model with the weights of another run, read from `file`.
+
+    A classifier keeps its initial weights if that run's dataset has another number of classes.
 
     Raises VitrailError as `build_model`, or if the weights are of another architecture.
     """
     model = builder_of(recipe).build_model(recipe, classes)
+    weights, initial = read_weights(file), model.state_dict()
+    for name in _classifier_of(model) & weights.keys():
+        if len(weights[name]) != classes:
+            weights[name] = initial[name]
     remedy = "correct model.weights_from, or give both recipes models of one shape"
-    _fill(model, file, recipe, remedy)
+    _fill(model, weights, file, recipe, remedy)
     return model
+
+
+def _classifier_of(model: nn.Module) -> set[str]:
+    """Return the names of the classifier's weights; none if the model has no classifier."""
+    parts: Any = getattr(model, "get_classifier", tuple)()
+    parts = parts if isinstance(parts, tuple) else (parts,)  # some models of timm have two
+    own = {weight for part in parts for weight in part.parameters()}
+    return {name for name, weight in model.named_parameters() if weight in own}
 
 
 def save_weights(weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, seed: int) -> None:
@@ -60,7 +74,8 @@ def load_weights(model: nn.Module, path: Path, recipe: AnyRecipe) -> None:
     Raises VitrailError if the file is missing, damaged, or of another recipe or architecture.
     """
     require_recipe(path, recipe.hash)
-    _fill(model, path, recipe, f"the code of the model has changed since; {again(path)}")
+    remedy = f"the code of the model has changed since; {again(path)}"
+    _fill(model, read_weights(path), path, recipe, remedy)
 
 
 def require_recipe(path: Path, recipe_hash: str) -> None:
@@ -92,9 +107,11 @@ def again(path: Path) -> str:
     )
 
 
-def _fill(model: nn.Module, path: Path, recipe: AnyRecipe, remedy: str) -> None:
+def _fill(
+    model: nn.Module, weights: Mapping[str, Tensor], path: Path, recipe: AnyRecipe, remedy: str
+) -> None:
     try:
-        model.load_state_dict(read_weights(path))
+        model.load_state_dict(weights)
     except RuntimeError as error:
         # The first line only names the class of the module; the second says what does not fit.
         reason = " ".join(str(error).partition("\n")[2].partition("\n")[0].split()).rstrip(".")

@@ -92,8 +92,8 @@ def test_no_help_shows_its_markup(vitrail, arguments):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_an_unknown_scale_is_answered_with_the_closest(vitrail, command):
-    named = dict.fromkeys(("plan", "show", "restore"), ["tiny"])
-    target = named | {"why": ["tiny_table1", "Plain", "Top-1"]}
+    place = ["tiny_table1", "Plain", "Top-1"]
+    target = {"plan": ["tiny"], "show": ["tiny"], "restore": ["tiny"], "why": place}
     done = vitrail(command, *target.get(command, []), "--scale", "smal")
     assert done.code == 2
     assert "scale 'smal' is unknown; did you mean 'small'?" in done.err
