@@ -166,9 +166,11 @@ class PaperAtScale:
         """Return the result of the search that covers a recipe; None before it has ended.
 
         None, too, if no search covers the recipe. For a recipe that starts from the weights of
-        others, it is the search of the one trained first.
+        others on its own dataset, it is the search of the one trained first.
         """
-        trained = (name, *self.sources(name))[-1]
+        dataset = self.recipe(name).data.dataset
+        chain = (name, *self.sources(name))
+        trained = [own for own in chain if self.recipe(own).data.dataset == dataset][-1]
         searched = self.searches.covering(trained)
         return self.searches.result(searched, *self.searched(searched)) if searched else None
 

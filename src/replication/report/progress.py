@@ -32,16 +32,18 @@ def _last_checkpoint(run: Run) -> int | None:
 def state_of(run: Run) -> State:
     """Return the state of a run by its files.
 
-    It is done if its weights and its record exist, and resumable if only weights or checkpoints do.
+    It is done if its record exists (a restored one has no weights), and resumable if only weights
+    or checkpoints do.
     """
-    if run.weights.is_file():
-        return "done" if run.record.is_file() else "resumable"
-    return "missing" if _last_checkpoint(run) is None else "resumable"
+    if run.record.is_file():
+        return "done"
+    begun = run.weights.is_file() or _last_checkpoint(run) is not None
+    return "resumable" if begun else "missing"
 
 
 def share_left(run: Run) -> float:
     """Return the share of a run's training that is still to do, from 0 to 1."""
-    if run.weights.is_file():
+    if run.record.is_file() or run.weights.is_file():
         return 0.0
     total = run.recipe.steps(run.dataset.train_images)
     return max(0.0, 1 - (_last_checkpoint(run) or 0) / total) if total else 1.0

@@ -210,6 +210,20 @@ def test_a_recipe_that_starts_from_others_weights_is_not_searched(checkout):
         paper(checkout).trials  # noqa: B018
 
 
+@pytest.mark.parametrize(("dataset", "judged"), [("digits", False), ("two-pieces", True)])
+def test_a_start_from_another_dataset_is_judged_by_the_search_of_its_own(checkout, dataset, judged):
+    """From its own dataset, by that of its start, which none covers here."""
+    folder = checkout / "configs" / "papers" / "template"
+    (folder / "scales" / "laptop.yaml").write_text(SEARCHES.replace(', narrow: "narrow"', ""))
+    recipes = folder / "recipes.yaml"
+    start = f"    wild: {{model: {{weights_from: narrow}}, data: {{dataset: {dataset}}}}}\n"
+    recipes.write_text(recipes.read_text().replace("recipes:\n", f"{start}recipes:\n"))
+    find(checkout, "wide", longer=(70.0, 71.0))
+    about = paper(checkout)
+    assert about.tuning_result("wide") is not None
+    assert about.tuning_result("wild") == (about.tuning_result("wide") if judged else None)
+
+
 def test_an_artifact_may_not_be_called_as_the_table_of_searches(checkout):
     path = checkout / "configs" / "papers" / "template" / "artifacts.yaml"
     path.write_text(path.read_text().replace("  table1:", "  search:"))
