@@ -17,7 +17,9 @@ from safetensors.torch import load_file
 
 from replication.config.recipe import short_hash
 from replication.config.schema import as_yaml, read_yaml
+from replication.plan.catalog import load_catalog
 from replication.records.specs import Artifact
+from replication.report.ledger import RECORDS, as_lines, ledger_of, published_folder
 from tests.conftest import FIFTH_PAPER, ROOT
 from tests.repository import begin
 
@@ -249,6 +251,32 @@ def test_what_is_made_is_not_made_again_for_a_comment(made):
     with made.changed(MODELS, lambda text: text + "# a comment\n"):
         planned = made.planned("template_table1", *LAPTOP)
     assert planned == {}
+
+
+def test_what_is_restored_is_not_made_again(made, tmp_path, monkeypatch):
+    """As in a new clone, in which the data alone were fetched."""
+    monkeypatch.chdir(made.path)
+    catalog = load_catalog(scale="laptop")
+    (table,) = catalog.paper("template").artifacts.values()
+    records = ledger_of(catalog).behind(catalog.rendering(table))
+    published = published_folder(catalog) / "template" / RECORDS
+    published.parent.mkdir(parents=True)
+    published.write_bytes(as_lines(records.values()))
+    emptied = (".snakemake", "runs/template", "results/laptop/template")
+    aside = {Path(name): tmp_path / str(number) for number, name in enumerate(emptied)}
+    for here, there in aside.items():
+        here.rename(there)
+    try:
+        assert "train" in made.planned("template_table1", *LAPTOP)
+        done = made.vitrail("restore", "template_table1", "--scale", "laptop")
+        assert done.returncode == 0, done.stderr
+        planned = made.planned("template_table1", *LAPTOP)
+        assert planned == {"table": 1, "template_table1": 1, "total": 2}
+    finally:
+        shutil.rmtree(published.parent)
+        for here, there in aside.items():
+            shutil.rmtree(here, ignore_errors=True)
+            there.rename(here)
 
 
 @pytest.fixture(scope="module")

@@ -21,10 +21,11 @@ def restore(
 ) -> None:
     """Restore published records, to extend published tables.
 
-    Writes the published records of trainings and measurements to the folder of runs, unless they
-    are made here or are planned differently now. Then snakemake makes what is new alone, and
-    vitrail publish accepts all together. Weights are not published: a new measurement of a restored
-    model needs a new training of it.
+    Writes the published records of trainings and measurements to the folder of runs. snakemake
+    then makes only what is new, and vitrail publish publishes old and new results together. A
+    training that was begun or made here is kept. One whose recipe, data or measurements are not
+    published as they are planned now is not restored. Weights are not published, so a restored
+    model cannot be measured in a new way.
 
     \b
     vitrail restore position --scale small

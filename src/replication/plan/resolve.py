@@ -165,14 +165,22 @@ class PaperAtScale:
     def tuning_result(self, name: str) -> TuningResult | None:
         """Return the result of the search that covers a recipe; None before it has ended.
 
-        None, too, if no search covers the recipe. For a recipe that starts from the weights of
-        others on its own dataset, it is the search of the one trained first.
+        None, too, if no search covers the recipe, or only one of another length on its dataset. For
+        a recipe that starts from the weights of others on its own dataset, it is the search of the
+        one trained first.
         """
         dataset = self.recipe(name).data.dataset
         chain = (name, *self.sources(name))
         trained = [own for own in chain if self.recipe(own).data.dataset == dataset][-1]
-        searched = self.searches.covering(trained)
-        return self.searches.result(searched, *self.searched(searched)) if searched else None
+        if (searched := self.searches.covering(trained)) is None:
+            return None
+        recipe, info = self.searched(searched)
+        same = info.name == dataset
+        if same and recipe.steps(info.train_images) != self.recipe(trained).steps(
+            info.train_images
+        ):
+            return None
+        return self.searches.result(searched, recipe, info)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process
     def as_printed(self, name: str) -> bool:

@@ -160,7 +160,7 @@ class Estimate:
     def disk(self) -> list[tuple[str, Path, int]]:
         """Return what is still to be written or downloaded: what, where, and maximum bytes."""
         costs, runs_root = self.costs, self.catalog.runs_root
-        missing = [run for run in self.runs if share_left(run)]
+        missing = [run for run in self.runs if not (run.record.is_file() or run.weights.is_file())]
         weights = sum(costs.weights_bytes(run) for run in missing)
         checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
         found = [

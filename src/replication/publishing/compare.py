@@ -38,6 +38,7 @@ from replication.claims.repetition import (
 )
 from replication.plan.catalog import Catalog
 from replication.publishing.publish import published_results
+from replication.records.records import read_sound
 from replication.records.specs import Artifact, Cell
 from replication.report.html_report import write_summary
 from replication.report.ledger import (
@@ -113,7 +114,7 @@ class Outcome:
 
     `altered` are sentences on files that differ from their records. `numbers` are `cells` without
     copies. `claims` are those whose status has changed. `not_made` are the published artifacts that
-    are not made here, if all are compared.
+    are not made here, if all are compared. `restored` of the measurements are the published ones.
     """
 
     altered: Sequence[str]
@@ -121,6 +122,7 @@ class Outcome:
     numbers: Sequence[Compared]
     claims: Sequence[Mapping[Hashable, Any]]
     not_made: Sequence[str]
+    restored: int
 
     def counted(self, *agreements: Agreement, exact: bool | None = None) -> int:
         """Return how many numbers have one of these agreements.
@@ -236,7 +238,11 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         for artifact in others
         if artifact not in made and not cells_of(artifact, published).empty
     ]
-    return Outcome(altered, cells, _count_once(cells), claims, not_made)
+    known = read_published(published)
+    paths = {path for artifact in artifacts for path in artifact.records if path in known}
+    here = {path: found.content for path in paths if (found := read_sound(path))}
+    restored = sum(content == known[path].content for path, content in here.items())
+    return Outcome(altered, cells, _count_once(cells), claims, not_made, restored)
 
 
 def _judged(numbers: Iterable[Compared]) -> list[Compared]:
@@ -426,6 +432,7 @@ def record(outcome: Outcome) -> dict[str, Any]:
         "claims": outcome.claims,
         "claims_lost": outcome.lost,
         "not_made": outcome.not_made,
+        "restored_measurements": outcome.restored,
     }
 
 
@@ -475,6 +482,11 @@ def print_outcome(outcome: Outcome) -> None:
     if outcome.not_made:
         left_out = count(len(outcome.not_made), "published artifact")
         say(f"Not made here, so not compared: {left_out}.")
+    if outcome.restored:
+        say(
+            f"{count(outcome.restored, 'measurement')} here, restored or published from here, are "
+            "the published ones: their agreement is no evidence."
+        )
     if faults := "; ".join(f"{what}: {number}" for what, number in outcome.faults.items()):
         say(f"Not verified: {faults}.")
         if "missing" in outcome.faults:

@@ -18,7 +18,7 @@ import hashlib
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
 
 import pandas as pd
@@ -265,27 +265,34 @@ def training_logs(
 ) -> dict[str, bytes]:
     """Return the CSV of each paper's training logs, by its name in the published folder.
 
-    It has the logs of `runs`, and those in `folder` of other trainings that have one of the
-    `records`, which are all that will be published.
+    It has the logs of those of `runs` whose weights are here, and those in `folder` of all other
+    trainings among `records`, which are all that will be published.
     """
     homes: dict[str, dict[Path, None]] = {}
+    trained = set()
     for run in runs:
         homes.setdefault(run.paper, {})[run.home] = None
-    nodes = [record.node for record in records.values()]
-    named = {node.run.home.name for node in nodes if isinstance(node, TrainingNode)}
+        if run.weights.is_file():
+            trained.add((run.home.name, run.seed))
+    nodes = [record.node for record in records.values() if isinstance(record.node, TrainingNode)]
+    others = {(node.run.home.name, node.run.seed) for node in nodes} - trained
     files = {}
-    for paper, new in homes.items():
+    for paper, made in homes.items():
         name = f"{paper}/{LOGS}"
-        tables = [table.assign(run=run.name) for run in new for table in logs_of(run)]
+        new = [table.assign(run=home.name) for home in made for table in logs_of(home)]
+        tables = [_of_trainings(table, trained) for table in new]
         if (path := folder / name).is_file():
-            old = pd.read_csv(path)
-            tables.append(old[old["run"].isin(named)])
+            tables.append(_of_trainings(pd.read_csv(path), others))
         if tables:
-            key = ["run", "seed", "step"]
-            table = pd.concat(tables, ignore_index=True).drop_duplicates(key).sort_values(key)
+            table = pd.concat(tables, ignore_index=True).sort_values(["run", "seed", "step"])
             table = table[["run", *table.columns.drop("run")]]
             files[name] = table.to_csv(index=False, float_format=DIGITS).encode()
     return files
+
+
+def _of_trainings(logs: pd.DataFrame, trainings: Collection[tuple[str, int]]) -> pd.DataFrame:
+    """Return the rows of logs whose run and seed are one of `trainings`."""
+    return logs[[pair in trainings for pair in zip(logs["run"], logs["seed"], strict=True)]]
 
 
 def replace_folder(

@@ -116,11 +116,6 @@ class TrainingNode(Node):
         return self.run.paper
 
     @property
-    def initial(self) -> Path | None:
-        """Return the file of the weights that it starts from, published or of another run."""
-        return self.published or (self.run.source.weights if self.run.source else None)
-
-    @property
     def decided(self) -> dict[str, Any]:
         """Return recipe, steps, datasets and seed.
 

@@ -145,20 +145,20 @@ def require_record(path: Path) -> Record:
 def trained_by(run: Run) -> str | None:
     """Return the digest of the code that trained a run; several are joined by "+".
 
-    None if its weights are gone, or if its record is missing or damaged.
+    None if its record is missing or damaged.
     """
-    record = read_sound(run.record) if run.weights.is_file() else None
+    record = read_sound(run.record)
     return str(record.outcome["facts"].get("code", "unknown")) if record else None
 
 
 def code_due(node: TrainingNode) -> str:
     """Return the code digest that Snakemake compares to decide whether a training is due.
 
-    While the run's weights exist, it is the digest in its record, since no training is repeated
-    because code has changed. Otherwise, or if the node asks for it (`retrain`), it is the digest of
-    the code as it is now.
+    While its record exists, it is the digest in it, since no training is repeated because code has
+    changed. Otherwise, or if the node asks for it (`retrain`), it is the digest of the code as it
+    is now.
     """
-    if not node.retrain and node.run.weights.is_file() and (record := read_sound(node.output)):
+    if not node.retrain and (record := read_sound(node.output)):
         return record.node.code
     return node.code
 
@@ -226,7 +226,7 @@ class Ledger:
         remove: tuple[Path, ...] = ()
         if isinstance(node, TrainingNode):
             remove = (node.run.folder,)
-        found = next(faults_of(record, node, self._published), None)
+        found = next(_faults_of(record, node, self._published), None)
         return Fault(f"{output} {found}", output, remove) if found else None
 
     def behind(self, output: Path) -> dict[Path, Record]:
@@ -244,23 +244,17 @@ class Ledger:
         found[output] = record
 
 
-def faults_of(
+def _faults_of(
     record: Record, node: AnyNode, published: Callable[[], Mapping[Path, Record]]
 ) -> Iterator[str]:
     """Yield each difference between a record and its node as planned now, as a clause.
 
     `published` returns the published records, whose weights may be gone.
     """
-    made = record.node
-    if made.plain | {"code": ""} != node.plain | {"code": ""}:
-        yield f"was made with other {_differing(made, node)} than are written now"
-    code = record.outcome.get("code", made.code)
-    # A training is never due because its code has changed.
-    if code != node.code and not isinstance(node, TrainingNode):
-        yield "was made by other code than is here"
+    yield from planned_otherwise(record, node)
     match node:
         case TrainingNode():
-            weights, start = node.run.weights, node.initial
+            weights, source = node.run.weights, node.run.source
             if not weights.is_file():
                 kept = published().get(node.output)
                 if kept is None or kept.content != record.content:
@@ -268,8 +262,11 @@ def faults_of(
             elif digest_once(weights) != record.outcome["sha256"]:
                 yield f"names other weights than {weights} holds"
             noted = record.outcome["facts"].get("initial_sha256")
-            if start and start.is_file() and digest_once(start) != noted:
-                yield f"was trained from other weights than {start} holds"
+            file, start = node.published, read_record(source.record) if source else None
+            if file and file.is_file() and digest_once(file) != noted:
+                yield f"was trained from other weights than {file} holds"
+            if source and start and start.outcome["sha256"] != noted:
+                yield f"was trained from other weights than {source.record} names"
         case MeasurementNode():
             if run := node.measurement.run:
                 trained = read_record(run.record)
@@ -284,6 +281,17 @@ def faults_of(
                 found = sha256(file) if file.is_file() else None
                 if record.outcome["outputs"].get(file.name) != found:
                     yield f"rendered another {file.name} than is here"
+
+
+def planned_otherwise(record: Record, node: AnyNode) -> Iterator[str]:
+    """Yield each difference between what a record was made of and what is planned, as a clause."""
+    made = record.node
+    if made.plain | {"code": ""} != node.plain | {"code": ""}:
+        yield f"was made with other {_differing(made, node)} than are written now"
+    code = record.outcome.get("code", made.code)
+    # A training is never due because its code has changed.
+    if code != node.code and not isinstance(node, TrainingNode):
+        yield "was made by other code than is here"
 
 
 def _differing(made: AnyNode, node: AnyNode) -> str:

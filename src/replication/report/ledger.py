@@ -42,7 +42,14 @@ def planned_node(catalog: Catalog, output: Path) -> AnyNode | None:
 
 def ledger_of(catalog: Catalog) -> Ledger:
     """Return the ledger of a scale: its finished records and the nodes that are planned."""
-    published = functools.cache(partial(read_published, published_folder(catalog)))
+
+    @functools.cache
+    def published() -> dict[Path, Record]:
+        try:
+            return read_published(published_folder(catalog))
+        except VitrailError:  # `published_faults` in `replication.publishing.compare` tells it
+            return {}
+
     return Ledger(partial(planned_node, catalog), published)
 
 

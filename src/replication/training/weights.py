@@ -38,7 +38,7 @@ def build_from(recipe: TimmTraining, classes: int, file: Path) -> nn.Module:
     model = builder_of(recipe).build_model(recipe, classes)
     weights, initial = read_weights(file), model.state_dict()
     for name in _classifier_of(model) & weights.keys():
-        if len(weights[name]) != classes:
+        if weights[name].shape != initial[name].shape:
             weights[name] = initial[name]
     remedy = "correct model.weights_from, or give both recipes models of one shape"
     _fill(model, weights, file, recipe, remedy)

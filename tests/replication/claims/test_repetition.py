@@ -89,7 +89,7 @@ def outcome_of(catalog, published):
         cell for artifact in catalog.artifacts for cell in compare(artifact, catalog, published)
     ]
     both = [cell for cell in cells if cell.agreement not in ("missing here", "new here")]
-    return Outcome(altered=[], cells=both, numbers=both, claims=[], not_made=[])
+    return Outcome(altered=[], cells=both, numbers=both, claims=[], not_made=[], restored=0)
 
 
 @pytest.fixture

@@ -1,5 +1,6 @@
 """What is published counts as made, without its weights, and can be extended."""
 
+import io
 import shlex
 import shutil
 
@@ -7,6 +8,7 @@ import pandas as pd
 import pytest
 
 from replication.plan.catalog import load_catalog
+from replication.publishing.publish import training_logs
 from replication.records.records import read_record
 from replication.report.ledger import as_lines, published_folder, read_published
 
@@ -91,31 +93,72 @@ def test_a_new_training_is_published_beside_restored_ones(restore, published, ma
     assert len(logs) == 6
 
 
+def test_a_copy_is_no_repetition(restore, make, draw, vitrail, git):
+    catalog = load_catalog(scale="laptop")
+    restore()
+    draw(catalog, catalog.paper("tiny").artifacts["table1"])
+    assert "7 measurements here, restored or" in vitrail("verify", "--scale", "laptop").out
+    shutil.rmtree(catalog.runs_root)
+    make(NUMBERS, commit="b" * 40)
+    assert "restored or" not in vitrail("verify", "--scale", "laptop").out
+
+
 def test_what_exists_here_is_kept(restore, make, git):
     make({"plain": [60.0, 61.0, 62.0]}, commit=git("rev-parse", "HEAD"))
     here = {path: record.content for path, record in restored().items()}
-    restore()
+    assert restore().code == 0
     assert here.items() <= {path: record.content for path, record in restored().items()}.items()
 
 
-def test_measurements_of_other_weights_are_not_restored(restore, make, git):
-    """Here "plain" was trained anew and not yet measured."""
-    catalog = make({"plain": [60.0, 61.0, 62.0]}, commit=git("rev-parse", "HEAD"))
-    measured = [taken.path for taken in catalog.paper("tiny").measurements("accuracy", "plain")]
-    for path in measured:
-        path.unlink()
-    restore()
-    assert not any(path.exists() for path in measured)
+def test_a_training_that_has_begun_here_is_neither_replaced_nor_are_its_logs(
+    restore, published, draw, vitrail, git
+):
+    """Of "plain" a first epoch was trained again; its second seed is finished, but not measured."""
+    before = pd.read_csv(published / "tiny" / "training_logs.csv")
+    catalog = load_catalog(scale="laptop")
+    first, second, _ = catalog.paper("tiny").runs("plain")
+    (first.folder / "checkpoints").mkdir(parents=True)
+    (first.folder / "checkpoints" / "step-00000009.pt").touch()
+    (first.folder / "log.jsonl").write_text('{"step": 9, "epoch": 1, "loss": 5.0}\n')
+    second.folder.mkdir(parents=True)
+    second.weights.touch()
+    assert restore().code == 0
+    names = [path.parent.name for path in restored() if path.name.startswith("trained-")]
+    home = first.home.name
+    assert names.count(home) == 1
+    assert not (first.record.exists())
+    assert not (second.record.exists())
+    assert not any(path.is_relative_to(first.home) for path in restored() if "seed0" in path.name)
+    logs = training_logs([first], published, read_published(published))
+    (csv,) = logs.values()
+    assert pd.read_csv(io.BytesIO(csv)).equals(before)
 
 
-def test_measurements_by_other_code_are_not_restored(restore, published, commit):
+def test_what_other_code_measured_is_not_restored_nor_are_the_trainings(restore, published):
+    """A training without its measurements could not be measured: its weights are not published."""
     records = read_published(published)
     for record in records.values():
-        if record.node.kind == "measurement":
+        if record.node.kind == "measurement" and record.node.measurement.run:
             record.outcome["code"] = "0123456789abcdef"
     (published / "tiny" / "nodes.jsonl.gz").write_bytes(as_lines(records.values()))
+    assert restore().code == 0
+    assert [path.name.partition("-")[0] for path in restored()] == ["facts"]
+
+
+def test_a_second_time_the_records_are_written_after_their_inputs(restore):
     restore()
-    assert {record.node.kind for record in restored().values()} == {"training"}
+    times = {path: path.stat().st_mtime_ns for path in restored()}
+    load_catalog(scale="laptop").receipt_of("digits").touch()
+    assert restore().code == 0
+    assert all(path.stat().st_mtime_ns > time for path, time in times.items())
+
+
+def test_where_nothing_is_published_as_planned_it_says_so(restore, checkout):
+    settings = checkout / "configs" / "default.yaml"
+    settings.write_text(settings.read_text().replace("runs_root: runs", "runs_root: elsewhere"))
+    done = restore()
+    assert done.code == 2
+    assert "nothing to restore below elsewhere/" in done.err
 
 
 def test_a_restored_training_that_was_edited_needs_its_weights(restore, rewrite, vitrail):

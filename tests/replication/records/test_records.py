@@ -142,9 +142,20 @@ def test_a_source_that_was_trained_again_is_a_fault_of_its_fine_tuning(made):
     train(made, source, bits="others")
     assert fault(made, source.record) is None
     assert fault(made, tuned.record).output == tuned.record
-    assert str(source.weights) in fault(made, tuned.record).what
+    assert f"other weights than {source.record} names" in fault(made, tuned.record).what
     assert fault(made, run_of(made, "tuned", 1).record) is None
     assert fault(made, accuracy(made).path).output == accuracy(made).path
+
+
+def test_a_published_source_that_has_other_weights_is_a_fault_of_its_fine_tuning(made):
+    """Its own weights are gone, as those of a restored record are."""
+    source, tuned = run_of(made, "wide"), run_of(made, "tuned")
+    train(made, source, bits="others")
+    source.weights.unlink()
+    published = {source.record: read_record(source.record)}
+    ledger = Ledger(made.node, lambda: published)
+    assert ledger.fault(source.record) is None
+    assert f"other weights than {source.record} names" in ledger.fault(tuned.record).what
 
 
 def test_a_measurement_of_weights_that_no_record_names_is_a_fault(made):
