@@ -340,12 +340,16 @@ def test_real_images_are_the_datasets_own_or_a_named_part(small):
 
 
 def test_on_real_images_models_of_a_dataset_differ_by_what_is_compared_alone(small):
+    """On SVHN some have half of the epochs; no claim on these is tested."""
     for dataset in DATASETS.values():
         plain = small.run(f"{dataset}-ape").recipe
-        for embedding in ("none", "auto-ape", "rope", "auto-rope"):
+        length = ["schedule"] if dataset == "svhn" else []
+        for embedding in ("none", "auto-ape", "rope"):
             assert same_but(small.run(f"{dataset}-{embedding}").recipe, plain, "optimizer")
-        assert same_but(small.run(f"{dataset}-ape-cls").recipe, plain)
-        assert same_but(small.run(f"{dataset}-ape-augmented").recipe, plain, "augmentation")
+        assert same_but(small.run(f"{dataset}-auto-rope").recipe, plain, "optimizer", *length)
+        assert same_but(small.run(f"{dataset}-ape-cls").recipe, plain, *length)
+        augmented = small.run(f"{dataset}-ape-augmented").recipe
+        assert same_but(augmented, plain, "augmentation", *length)
 
 
 def test_each_model_on_real_images_takes_the_rate_of_a_search(small):

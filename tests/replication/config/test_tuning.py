@@ -224,6 +224,22 @@ def test_a_start_from_another_dataset_is_judged_by_the_search_of_its_own(checkou
     assert about.tuning_result("wild") == (about.tuning_result("wide") if judged else None)
 
 
+def test_a_search_judges_no_recipe_of_another_length_on_its_dataset(checkout):
+    folder = checkout / "configs" / "papers" / "template"
+    longer = "recipes: {narrow: {schedule: {epochs: 2}}}\n"
+    together = SEARCHES.replace('wide: "wi*", narrow: "narrow"', 'wide: "*"')
+    (folder / "scales" / "laptop.yaml").write_text(together)
+    find(checkout, "wide", longer=(70.0, 71.0))
+    alike = paper(checkout).tuning_result("narrow")
+    assert alike is not None
+    assert alike == paper(checkout).tuning_result("wide")
+    (folder / "scales" / "laptop.yaml").write_text(together + longer)
+    about = paper(checkout)
+    assert about.tuning_result("wide") == alike
+    assert about.tuning_result("narrow") is None
+    assert about.recipe("narrow").optimizer.lr == about.recipe("wide").optimizer.lr
+
+
 def test_an_artifact_may_not_be_called_as_the_table_of_searches(checkout):
     path = checkout / "configs" / "papers" / "template" / "artifacts.yaml"
     path.write_text(path.read_text().replace("  table1:", "  search:"))

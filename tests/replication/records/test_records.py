@@ -2,6 +2,7 @@
 
 import json
 import shlex
+from functools import partial
 
 import pytest
 
@@ -17,7 +18,7 @@ from replication.records.records import (
     read_record,
     require_record,
 )
-from replication.report.ledger import ledger_of
+from replication.report.ledger import ledger_of, planned_node
 from replication.report.tables import read_measured, render
 from vitrail.errors import VitrailError
 from vitrail.files import sha256
@@ -153,7 +154,7 @@ def test_a_published_source_that_has_other_weights_is_a_fault_of_its_fine_tuning
     train(made, source, bits="others")
     source.weights.unlink()
     published = {source.record: read_record(source.record)}
-    ledger = Ledger(made.node, lambda: published)
+    ledger = Ledger(partial(planned_node, made), lambda: published)
     assert ledger.fault(source.record) is None
     assert f"other weights than {source.record} names" in ledger.fault(tuned.record).what
 
