@@ -238,10 +238,10 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
         for artifact in others
         if artifact not in made and not cells_of(artifact, published).empty
     ]
-    known = read_published(published)
-    paths = {path for artifact in artifacts for path in artifact.records if path in known}
+    records = read_published(published)
+    paths = {path for artifact in artifacts for path in artifact.records if path in records}
     here = {path: found.content for path in paths if (found := read_sound(path))}
-    restored = sum(content == known[path].content for path, content in here.items())
+    restored = sum(content == records[path].content for path, content in here.items())
     return Outcome(altered, cells, _count_once(cells), claims, not_made, restored)
 
 
