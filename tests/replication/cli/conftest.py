@@ -179,6 +179,17 @@ def git(checkout, monkeypatch):
 
 
 @pytest.fixture
+def commit(git):
+    """Commit what is published, or was done to it."""
+
+    def run():
+        git("add", ".")
+        git("commit", "--quiet", "-m", "Publish")
+
+    return run
+
+
+@pytest.fixture
 def draw(checkout):
     """Render an artifact from the records that there are, and leave the record of it."""
 

@@ -38,17 +38,6 @@ def publish(vitrail):
     return run
 
 
-@pytest.fixture
-def commit(git):
-    """Commit what is published, or was done to it."""
-
-    def run():
-        git("add", ".")
-        git("commit", "--quiet", "-m", "Publish")
-
-    return run
-
-
 def refusal(done):
     assert done.code == 2
     assert len(done.err.splitlines()) == 1

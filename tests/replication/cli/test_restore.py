@@ -17,15 +17,6 @@ MORE = {"published": [90.0, 91.0, 92.0]}
 
 
 @pytest.fixture
-def commit(git):
-    def run():
-        git("add", ".")
-        git("commit", "--quiet", "-m", "Publish")
-
-    return run
-
-
-@pytest.fixture
 def published(make, git, commit, vitrail):
     """The tiny paper's Table 1 is published with its training logs; the folder of runs is empty."""
     catalog = make(NUMBERS, commit=git("rev-parse", "HEAD"))
