@@ -175,10 +175,8 @@ class PaperAtScale:
         if (searched := self.searches.covering(trained)) is None:
             return None
         recipe, info = self.searched(searched)
-        same = info.name == dataset
-        if same and recipe.steps(info.train_images) != self.recipe(trained).steps(
-            info.train_images
-        ):
+        lengths = {some.steps(info.train_images) for some in (recipe, self.recipe(trained))}
+        if info.name == dataset and len(lengths) > 1:
             return None
         return self.searches.result(searched, recipe, info)
 
