@@ -28,7 +28,8 @@ from vitrail.errors import VitrailError, require_known
 
 if TYPE_CHECKING:
     from replication.config.claims import Claim
-    from replication.plan.catalog import Catalog, Paper
+    from replication.plan.catalog import Catalog
+    from replication.plan.paper import Paper
     from replication.records.specs import Artifact, Cell
 
 RULES = 'docs/results.md, "When a claim is not tested"'

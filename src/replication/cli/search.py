@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from replication.config.tuning import Trial
-    from replication.plan.catalog import Catalog, Paper
+    from replication.plan.catalog import Catalog
+    from replication.plan.paper import Paper
 
 
 @command()

@@ -21,8 +21,9 @@ import pandas as pd
 
 from replication.claims.comparison import Measured, as_measured
 from replication.claims.judge import evaluate
-from replication.plan.catalog import Catalog, Paper
+from replication.plan.catalog import Catalog
 from replication.plan.code_digest import training_code
+from replication.plan.paper import Paper
 from replication.records.nodes import AnyNode, RenderingNode
 from replication.records.records import Fault, Ledger, Record, parse_record, read_sound, trained_by
 from replication.records.specs import Artifact, Run, by_recipe
