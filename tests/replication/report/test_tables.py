@@ -60,7 +60,7 @@ top-1 accuracy (%) · dataset digits · 3 seeds · scale laptop · device cpu: a
 | B & C   |      70.0 ± 0.0† |                  — |
 | *paper* |           *80.0* |                    |
 
-Upright: measured here, the mean over seeds (± sample standard deviation). Italic, under it: \
+Upright: measured here, the mean over seeds or repetitions (± sample standard deviation). Italic, under it: \
 printed in the paper (Table 1, p. 2).
 
 † Not comparable: the paper prints a word, or something stands in for the paper's own (dataset, \
