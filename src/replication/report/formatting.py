@@ -24,7 +24,9 @@ NOT_RUN = "—"
 REFUSED = "n/a"
 MARKS = {"not_comparable": "†", "outside": "‡", "explained": "≈"}
 NOTES = {
-    "measured": "Upright: measured here, the mean over seeds or repetitions (± sample standard deviation).",
+    "measured": (
+        "Upright: measured here, the mean over seeds or repetitions (± sample standard deviation)."
+    ),
     "copies": "= The number of another row or column: at this scale both are one measurement.",
     "one_training": (
         "= behind a number: one training. At this scale the recipes of these columns are equal, so "

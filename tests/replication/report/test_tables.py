@@ -60,8 +60,8 @@ top-1 accuracy (%) · dataset digits · 3 seeds · scale laptop · device cpu: a
 | B & C   |      70.0 ± 0.0† |                  — |
 | *paper* |           *80.0* |                    |
 
-Upright: measured here, the mean over seeds or repetitions (± sample standard deviation). Italic, under it: \
-printed in the paper (Table 1, p. 2).
+Upright: measured here, the mean over seeds or repetitions (± sample standard deviation). \
+Italic, under it: printed in the paper (Table 1, p. 2).
 
 † Not comparable: the paper prints a word, or something stands in for the paper's own (dataset, \
 model size, schedule, hardware). A stand-in's numbers are not the paper's and neither confirm nor \
