@@ -333,11 +333,14 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
     corners += [(middle, above), (middle, below)]
     shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
     before, after = np.array(AROUND)
-    inside = [
-        ((shares >= corner - before) & (shares <= corner + after + size)).all(axis=1).sum()
-        for corner in np.array(corners)
-    ]
-    inset = axes.inset_axes((*corners[int(np.argmin(inside))], *size))  # the first of equal ones
+
+    def covered(corner: tuple[float, float], before: Any = 0, after: Any = 0) -> int:
+        """Count the points under an inset in this corner, or within these distances of it."""
+        low, high = np.array(corner) - before, np.array(corner) + size + after
+        return int(((shares >= low) & (shares <= high)).all(axis=1).sum())
+
+    best = min(corners, key=lambda corner: (covered(corner), covered(corner, before, after)))
+    inset = axes.inset_axes((*best, *size))
     colours = _colours(points)
     _draw(inset, own, colours, links)
     if fit:
