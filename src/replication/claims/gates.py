@@ -25,14 +25,15 @@ CLEAR = 3.0
 def closed(claim: Claim, models: Iterable[TuningResult | None], printed: Iterable[Printed]) -> str:
     """Return why a claim on trained models is not tested; "" if it is.
 
-    A claim is tested if all of these hold: each model was searched with its number of steps, all on
-    one grid; each is at its plateau and above chance; at least one is better than every pixel
-    baseline; and the printed effect is not below its own printed spread.
+    A claim is tested if all of these hold: each model is covered by a search, with its number of
+    steps if it is on the model's own data set, and all searches have one grid; each model is at its
+    plateau and above chance; at least one is better than every pixel baseline; and the printed
+    effect is not below its own printed spread.
     """
     models, printed = list(models), list(printed)
     known = [model for model in models if model]
     if len(known) < len(models):
-        return "a model has no search with its number of steps"
+        return "a model has no search, or one on its data set with another number of steps"
     if len({tuple(model.rates) for model in known}) > 1:
         return "the models were searched on different grids"
     for model in known:

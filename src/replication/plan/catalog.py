@@ -99,7 +99,8 @@ class Catalog(Links):
                 not (folder / "reference").is_dir(),
             )
         )
-        self.papers = {folder.name: Paper(folder, self) for folder in folders}
+        shared = (self.scale, self.datasets, root, settings, self.config())
+        self.papers = {folder.name: Paper(folder, *shared) for folder in folders}
         self._refuse_ambiguous_names()
 
     def _refuse_ambiguous_names(self) -> None:

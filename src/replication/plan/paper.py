@@ -1,7 +1,7 @@
 """One paper at one scale: recipes, measures and artifacts, linked into runs and measurements.
 
-`replication.plan.resolve` decides the values of its recipes and measures. The catalogue holds all
-papers.
+`Links` looks these up, in a paper and in the catalogue of all papers. `replication.plan.resolve`
+decides the values of recipes and measures.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from replication.config.datasets import find
+from replication.config.datasets import DatasetInfo, find
 from replication.config.paper import (
     ArtifactSpec,
     CellSpec,
@@ -25,6 +25,7 @@ from replication.config.paper import (
 from replication.config.recipe import short_hash
 from replication.config.recipe_types import AnyRecipe
 from replication.config.schema import load
+from replication.config.settings import Scale, Settings
 from replication.config.tuning import Trial, TuningResult
 from replication.plan import fast_dev_run
 from replication.plan.preregistration import digests_of, registered
@@ -38,9 +39,6 @@ from replication.records.specs import (
     with_sources,
 )
 from vitrail.errors import VitrailError, require_known
-
-if TYPE_CHECKING:
-    from replication.plan.catalog import Catalog
 
 
 class Links:
@@ -70,14 +68,22 @@ class Links:
 class Paper(PaperAtScale, Links):
     """One paper at one scale, with its recipes, measures and artifacts linked to each other."""
 
-    def __init__(self, folder: Path, catalog: Catalog) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        scale: Scale,
+        datasets: Mapping[str, DatasetInfo],
+        root: Path,
+        settings: Settings,
+        config: tuple[str, ...],
+    ) -> None:
+        """Read the files; errors as `PaperAtScale`. `config` has Snakemake's --config values."""
         self.name = folder.name
-        self._runs_root = catalog.runs_root
-        self.label, self.config = catalog.settings.label, catalog.config()
+        self._runs_root = settings.runs
+        self.label, self.config = settings.label, config
         self.measured: dict[Path, Measurement] = {}
         self.info = load(PaperInfo, folder / "paper.yaml")
-        rehearsed = catalog.settings.fast_dev_run
-        super().__init__(folder, catalog.scale, catalog.datasets, catalog.root, rehearsed)
+        super().__init__(folder, scale, datasets, root, settings.fast_dev_run)
 
     @functools.cached_property
     def artifacts(self) -> dict[str, Artifact]:

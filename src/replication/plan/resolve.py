@@ -175,9 +175,12 @@ class PaperAtScale:
         if (searched := self.searches.covering(trained)) is None:
             return None
         recipe, info = self.searched(searched)
-        lengths = {some.steps(info.train_images) for some in (recipe, self.recipe(trained))}
-        if info.name == dataset and len(lengths) > 1:
-            return None
+        if info.name == dataset:
+            searched_steps, steps = (
+                some.steps(info.train_images) for some in (recipe, self.recipe(trained))
+            )
+            if searched_steps != steps:
+                return None
         return self.searches.result(searched, recipe, info)
 
     @functools.cache  # noqa: B019 - a catalogue lives as long as the process

@@ -2,7 +2,7 @@
 
 Each part is one frozen object, and the node that computes it contains that object
 (`replication.records.nodes`). An artifact refers to its measurements by the paths of their records;
-`replication.plan.catalog` looks up the measurement of a record, and the runs that it needs.
+`replication.plan.paper` looks up the measurement of a record, and the runs that it needs.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def _draw(
 
 
 def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, fit: bool) -> None:
-    """Enlarge points that cover each other (`_crowded`) where there are fewest points."""
+    """Enlarge points that cover each other (`_crowded`), in the place that covers fewest others."""
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
     extent = np.ptp(limits, axis=1)
@@ -332,14 +332,14 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
     corners = [(right, below), (left, below), (right, above), (left, above)]
     corners += [(middle, above), (middle, below)]
     shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
-    before, after = np.array(AROUND)
 
-    def covered(corner: tuple[float, float], before: Any = 0, after: Any = 0) -> int:
-        """Count the points under an inset in this corner, or within these distances of it."""
-        low, high = np.array(corner) - before, np.array(corner) + size + after
+    def covered(corner: tuple[float, float], around: np.ndarray) -> int:
+        """Count the points under an inset in this corner, or in the space around it."""
+        low, high = np.array(corner) - around[0], np.array(corner) + size + around[1]
         return int(((shares >= low) & (shares <= high)).all(axis=1).sum())
 
-    best = min(corners, key=lambda corner: (covered(corner), covered(corner, before, after)))
+    nothing, labels = np.zeros((2, 2)), np.array(AROUND)
+    best = min(corners, key=lambda corner: (covered(corner, nothing), covered(corner, labels)))
     inset = axes.inset_axes((*best, *size))
     colours = _colours(points)
     _draw(inset, own, colours, links)
