@@ -80,7 +80,7 @@ def attend(attention: ConvAttention, x: Tensor, size: torch.Size) -> Tensor:
     pairs = ((query, x), (key, sparse), (value, sparse))  # keys and values of the same tokens
     parts = (linear(part, prefix, convolve(part.conv, grid)) for part, grid in pairs)
     q, k, v = (part.unflatten(2, (attention.heads, -1)).transpose(1, 2) for part in parts)
-    y = (q @ k.mT * attention.scale).softmax(-1) @ v  # Eq. 7
+    y = (q @ k.mT * attention.scale).softmax(-1) @ v  # Eq. 7, with CvT's own scale
     return attention.proj(y.transpose(1, 2).flatten(2))
 
 

@@ -99,7 +99,7 @@ class ASwin(nn.Module):
             w = stage.blocks[0].window_size[0]
             x = norm(shift(x, strongest_windows(x, w, index > 0)))  # A-WSA: Eq. 19, once in a stage
             for block in stage.blocks:
-                x = block(x)  # Eq. 9, Eq. 11
+                x = block(x)  # timm's: Eq. 7-8 in the windows of Eq. 9, with Eq. 11-12
         return self.swin.forward_head(self.swin.norm(x))  # Eq. 3; the sum of Eq. 4 as a mean
 
     def token(self, x: Tensor) -> Tensor:

@@ -111,7 +111,8 @@ def unpool(source: Stage, offset: Tensor, stride: int) -> Tensor:
     """Interpolate tokens on a finer grid, which begins at the pixel offset (B, 2).
 
     The weight of a token falls linearly, also across the borders of the image: it is 1 at the
-    middle of the token's pixels, and 0 at the middle of the next token's pixels.
+    middle of the token's pixels, and 0 at the middle of the next token's pixels. (The paper's
+    example, Sec. A2.2, leaves zeros between tokens.)
     """
     weights = []
     for axis, side in enumerate(source.tokens.shape[2:]):

@@ -216,7 +216,10 @@ def closed(claim, sides, paper):
     """Whether a gate is closed for trained models."""
     if any(fnmatch(claim["id"], pattern) for pattern in paper.untested):
         return True
-    trained = [cell for side in sides for cell in side.cells if cell["recipe_hash"]]
+    measured = [cell for side in sides for cell in side.cells]
+    if claim.get("kind") == "timing" and any(cell["device"].startswith("cpu") for cell in measured):
+        return True
+    trained = [cell for cell in measured if cell["recipe_hash"]]
     if claim.get("kind", "empirical") != "empirical" or not trained or not paper.models:
         return False
     models = [paper.models.get(cell["recipe_hash"]) for cell in trained]

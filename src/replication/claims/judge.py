@@ -3,9 +3,10 @@
 A claim is judged on what was measured here, never on what the paper prints. It is held or contrary
 if the difference is larger than its 95 % interval, otherwise undecided; if its cells were not
 measured, it is "not run". An empirical claim is "not tested" if a gate is closed
-(`replication.claims.gates`). A difference without an interval decides a claim on an exact number or
-a construction, since nothing varies there; it leaves an empirical claim, or one on times,
-undecided. A control is judged by the number alone.
+(`replication.claims.gates`), and a claim on times if they were measured on a CPU. A difference
+without an interval decides a claim on an exact number or a construction, since nothing varies
+there; it leaves an empirical claim, or one on times, undecided. A control is judged by the number
+alone.
 
 Where no effect exists, chance decides one claim in twenty. So an empirical claim is decided only if
 its q-value, too, is below 5 %: its p-value, adjusted by Benjamini and Hochberg (1995) over the
@@ -26,6 +27,8 @@ The interval of a difference between two cells depends on their images:
 
 from __future__ import annotations
 
+import functools
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -64,6 +67,7 @@ COLUMNS = [
 
 ACCURACY = "top-1 accuracy"  # the metric by which searches choose learning rates, too
 FEWEST_POINTS = 3  # smallest number of points for a rank correlation
+MOST_ORDERED = 8  # largest number of points of which all orders are counted
 
 COMMON = {"id", "kind", "headline", "statement", "source", "relation", "margin"}
 
@@ -96,6 +100,7 @@ class Side(NamedTuple):
     of: tuple[Side, ...] = ()
     metric: str = ""
     key: Key | None = None
+    device: str = ""
 
     @property
     def models(self) -> tuple[str, ...]:
@@ -370,11 +375,14 @@ def _side(
         found["unit"],
         metric=found["metric"],
         key=operand.key(row),
+        device=found["device"] or "",
     )
 
 
 def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults | None) -> str:
-    """Return why an empirical claim on trained models is not tested; "" if it is."""
+    """Return why a claim on trained models, or on times, is not tested; "" if it is."""
+    if claim.kind == "timing" and any(side.device.startswith("cpu") for side in sides):
+        return "these are times of a CPU, and the paper's are those of a GPU"
     if claim.kind != "empirical":
         return ""
     if claim.untested:
@@ -504,6 +512,8 @@ def _told(left: Side, right: Side) -> str:
     text = f"{sides[0]}, {sides[1]}" if right.key else f"{sides[0]}, compared with {right.value:g}"
     sign = "+" if difference >= 0 else ""
     text = f"{left.metric}: {text}; difference {sign}{format_number(difference, digits)}"
+    if left.of:
+        text += _told_orders(left)
     seeds = dict.fromkeys(side.n_seeds for side in (left, right) if side.number)
     word = "seed" if left.models or right.models else "repetition"
     counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
@@ -516,6 +526,32 @@ def _told(left: Side, right: Side) -> str:
     over = [f"{word}s"] * (paired is None or len(paired) > 1) + ["images"] * (paired is not None)
     half = format_number(known.half_width, digits)
     return f"{text} ± {half}{points} (95 % over {' and '.join(over)}, {counted})"
+
+
+def _told_orders(correlation: Side) -> str:
+    """Return a remark on the orders with such a rank correlation; "" for too many points.
+
+    The interval of a correlation is over seeds. It does not tell how often so few points have it by
+    chance.
+    """
+    points = len(correlation.of) // 3
+    if points > MOST_ORDERED:
+        return ""
+    share = share_of_orders(points, correlation.value)
+    return f", which {100 * share:.2g} % of all orders of {points} points reach"
+
+
+@functools.cache
+def share_of_orders(points: int, correlation: float) -> float:
+    """Return the share of all orders of some points whose rank correlation is at least this."""
+    places = range(points)
+    squares = (
+        sum((place - own) ** 2 for place, own in enumerate(order))
+        for order in itertools.permutations(places)
+    )
+    most = (1 - correlation) * points * (points**2 - 1) / 6  # Spearman's 1 - 6 sum / (n (n^2 - 1))
+    reached = [square <= most * (1 + 1e-9) for square in squares]
+    return sum(reached) / len(reached)
 
 
 def _printed(side: Side) -> float:

@@ -1,8 +1,9 @@
 """Shift consistency: how often a prediction survives a shift (shift, Eq. 25).
 
 Two shifted views of an image are classified, and their predictions are compared. A circular shift
-only moves pixels, so the logits of a truly shift-invariant model always agree, bit for bit. A
-standard shift replaces content at the border, so no model always agrees.
+only moves pixels, so the logits of a truly shift-invariant model agree except for rounding; those
+of our models with an anchor (`vitrail.shift.selection`) agree bit for bit. A standard shift
+replaces content at the border, so no model always agrees.
 
 The random draws for an image depend on the seed and its index in the split only. So batch size and
 workers do not change the result, and compared conditions (offset ranges, erased patches, flips) use
@@ -45,6 +46,10 @@ class Condition:
     """How an image is changed before the shifts, and their range; the unit of lengths is its side.
 
     Source: shift, Sec. A5.1, Sec. A5.2.
+
+    Raises:
+        VitrailError: `max_offset` or `erase` is not a number from 0 (`erase`: to 1), or there is no
+            such `flip`.
     """
 
     max_offset: float = 1.0  # offsets are uniform integers from 0 to this, on each axis

@@ -2,7 +2,10 @@
 
 With the octic group, of features ``(8, B, 196, c)`` and of images::
 
+    from functools import partial
+    from vitrail.octic.embeddings import OcticPatchEmbed
     from vitrail.octic.group import ELEMENTS, act, transform
+    from vitrail.octic.layers import OcticLinear
 
     act = partial(act, grid=(14, 14))
     equivariance_error(OcticLinear(768, 768), features, Group(ELEMENTS, act, act))

@@ -22,8 +22,7 @@ The rest:
   this block as one kernel, on a GPU;
 - `flip`: the baselines D2 and H2; `masked_vit`: the plain ViT with a mask token, as DINOv2 has it;
 - `group_averaging`: any classifier made invariant by eight forward passes, as a comparison;
-- `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec.
-  4.1);
+- `turns`: the accuracy of any classifier on turned and mirrored images (octic, Sec. 4.1);
 - `shapes`: widths and depths of all these models, and plain ViTs of the shapes that timm lacks;
 - `checkpoint`: converts weights from and to the layout of the authors' code.
 """

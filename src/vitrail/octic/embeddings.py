@@ -30,7 +30,9 @@ from vitrail.octic.layers import channels_of_plane, pad_to_a1
 TOKEN_STD = 8 * 0.02
 """Initial standard deviation of the CLS token: 8 x 0.02, the published value.
 
-Only A1, one of the token's eight planes, is not zero.
+Only A1, one of the token's eight planes, is not zero. The free weights of a position encoding have
+this value divided by sqrt(2). A plane of A1, A2, B1 or B2 adds two of them and so has this value, a
+plane of E has one.
 """
 
 # The factors by which a quarter turn and a mirroring multiply A1, A2, B1, B2.
@@ -253,8 +255,9 @@ class ArbitraryPatchEmbed(PatchEmbed):
 
 
 class OcticPositionEmbedding(SteerablePositionEmbedding):
-    """Equivariant position encoding ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
+    """Equivariant position encoding P, ``(8, 1, N, c)`` (octic, Sec. 3.3.1, Eq. 10).
 
+    Every element g of the group leaves it as it is: ``act(g, P, grid) = P`` (`group.act`).
     `weight`, shape ``(6, c, G/2, G/2)``, has quadrants of A1, A2, B1, B2 and E's two copies.
 
     Raises:

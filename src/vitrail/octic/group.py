@@ -102,7 +102,10 @@ def irrep(name: str, element: str) -> Tensor:
 def isotypic(element: str) -> Tensor:
     """Return the ``(8, 8)`` float64 matrix of an element on (A1, A2, B1, B2, E, E).
 
-    Source: octic, Eq. 5, Example 3.3.
+    It is the regular representation in the basis of the irreps: ``regular(g) = INVERSE_FOURIER @
+    isotypic(g) @ FOURIER``. Each irrep is there as often as it has dimensions.
+
+    Source: octic, Eq. 2, Eq. 5, Example 3.3.
     """
     return torch.block_diag(*(irrep(name, element) for name in (*IRREPS, "E")))
 

@@ -1,9 +1,10 @@
 """Six ways to make invariant features of octic ones (octic, Sec. 3.3.3, App. D).
 
 The first four (linear, power spectrum, triple correlation, polynomial) compute polynomials or norms
-of the eight numbers (x0..x7) of a channel. They do not change even if each channel is transformed
-by a different element. The last two (max filtering, canonisation) compare whole tokens. A seventh,
-`absolute`, is the invariant that the authors' code computes instead of the linear one.
+of the eight numbers (x0..x7) of a channel; they take features ``(8, ..., c)``. They do not change
+even if each channel is transformed by a different element. The last two (max filtering,
+canonisation) compare whole tokens. A seventh, `absolute`, is the invariant that the authors' code
+computes instead of the linear one.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ def power_spectrum(x: Tensor) -> Tensor:
 
 
 def triple_correlation(x: Tensor) -> Tensor:
-    """Return the polynomials of degree three, ``(15, ..., c)`` (octic, Eq. 13)."""
+    """Return a basis of the invariants of degree three, ``(15, ..., c)`` (octic, Eq. 13)."""
     return torch.stack(
         [x[0] ** 3, *(x[0] * quadratic for quadratic in _quadratics(x)), *_cubics(x)]
     )

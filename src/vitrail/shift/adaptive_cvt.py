@@ -4,8 +4,10 @@ All of A-CvT in one file, equation by equation: examples/a_cvt_in_one_file.py.
 
 CvT has two kinds of strided convolutions: those of the embeddings, and those of keys and values.
 Both can sample the phase of the largest energy, by A-token and by adaptive polyphase sampling
-(shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). All convolutions are circular. Two other
-files complete the method: `selection`, with the choices, and `cvt`, the plain model.
+(shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). The paper does not say how keys and values
+choose their grid; here they do as A-PMerge does. All convolutions are circular. `cvt` is the plain
+model; `selection` has the choices, `polyphase` the arg max and the sampling, `energies` the scores
+of the grids of an embedding.
 
 ``"per_layer"`` scores embeddings before their norm. In each attention it convolves keys and values
 at every token, and samples both at the strongest phase of the keys. ``"per_stage"`` selects once
@@ -60,7 +62,8 @@ class AdaptiveConvAttention(ConvAttention):
 class AdaptiveCvT(Adaptive, CvT):
     """CvT made truly shift-equivariant, by default A-CvT-13.
 
-    The arguments are those of `CvT`, without `padding_mode`.
+    The arguments are those of `CvT`, without `padding_mode`, and `selection`, which says how grids
+    are chosen (see the module).
 
     Raises:
         VitrailError: `img_size` does not fit, or `selection` is unknown.

@@ -8,8 +8,9 @@ takes the phases of both grids into account, and its distances are circular (A-R
 `circular_distance`, `AdaptiveAttention.position_scores`): its tables have a row for each of M
 distances instead of 2M - 1, and the tables of a plain model are folded when they are loaded
 (`fold`). In the paper a row is one number, added to the score. Here it is a vector, as in MViTv2:
-its product with the query is added, for rows and for columns. One other file completes the method:
-`selection`, with the choices.
+its product with the query is added, for rows and for columns. The paper does not say how these
+convolutions choose their grids; here they do as A-PMerge does. `selection` has the choices,
+`polyphase` the arg max and the sampling, `energies` the scores of the tokeniser's grids.
 
 ``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
 ``"per_stage"`` chooses once for each stage, by the tokens at its beginning: modulo all its strides,

@@ -5,7 +5,8 @@
     invariance_error(model, torch.randn(2, 3, 224, 224))
 
 The adaptive modules have the parameters of the plain ones. Weights that were trained with fixed
-grids must be fine-tuned for the chosen grids: the paper does so for 10 to 20 epochs (Table A12).
+grids must be fine-tuned for the chosen grids: the paper does so for 10 and for 20 epochs (Table
+A12).
 """
 
 from __future__ import annotations

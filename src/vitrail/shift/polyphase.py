@@ -1,4 +1,4 @@
-"""Per-sample rolls and polyphase components (shift, Sec. 3, Eq. 1, Eq. 23).
+"""Per-sample rolls and polyphase components (shift, Sec. 3, Eq. 1; shift, Sec. 4, Eq. 15, Eq. 23).
 
 An *offset* ``(B, 2)`` of int64 rows and columns is the exponent of S, one for each sample:
 ``rolled[i] = x[(i + offset) mod N]``. It can point to any token of a map. A *phase* ``(B, 2)`` is

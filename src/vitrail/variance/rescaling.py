@@ -51,9 +51,9 @@ from vitrail.variance.upsampling import Mode, axis_variance_ratio, upsample, var
 Calibration = Literal["none", "constant", "exact", "empirical"]
 Size = tuple[int, int]
 
-# Old and new size at which our k, without antialiasing, equal all values of Table 2 to the last
-# printed digit. The paper does not say at which sizes it measured them. It uses these k for every
-# size, but k depends on the size.
+# Old and new number of values along an axis at which our k, without antialiasing, equal all values
+# of Table 2 to the last printed digit. The paper does not say at which sizes it measured them. It
+# uses these k for every size, but k depends on the size.
 PRINTED_AT = (224, 448)
 
 
@@ -181,9 +181,9 @@ def rescale_pos_embed(
         antialias: whether to antialias, by default True as in timm; the paper's constants are those
             of interpolation without antialiasing.
         calibration: "none" is UP(P), the common practice; "constant" is the paper's UP(P) /
-            sqrt(k), whose k is that of 224 -> 448 values without antialiasing; "exact" computes k
-            for this change of size; "empirical" gives UP(P) the variance of P. The last two are
-            ours.
+            sqrt(k), whose k is that of 224 -> 448 values along an axis, without antialiasing;
+            "exact" computes k for this change of size; "empirical" gives UP(P) the variance of P.
+            The last two are ours.
         also_at_train_size: with "constant", use the 2D constant even where no axis grows.
         scale: a factor to multiply UP(P) by, instead of a calibration.
 

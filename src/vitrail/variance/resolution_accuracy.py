@@ -59,7 +59,8 @@ def _at_size(
     """Return the model for images of `pixels` a side, by each calibration of its table.
 
     A model without a table has the one key `NO_TABLE`. At the model's own size the values are the
-    model itself.
+    model itself. (Table 3 of the variance paper has the constant there, too: `rescale_pos_embed`
+    with `also_at_train_size`.)
     """
     rescaled = partial(rescale_pos_embed, model, pixels, antialias=False)
     ways = {name: partial(rescaled, calibration=CALIBRATIONS[name]) for name in calibrations}

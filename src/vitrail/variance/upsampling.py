@@ -1,7 +1,8 @@
 """The variance ratio k of interpolation (variance, Theorem 1, Table 2).
 
-Interpolation is linear, UP(v) = A v. If v is white noise, Var[UP(v)] = k Var[v], and k is the mean
-over the rows of A of the sum of their squared entries; no sampling is needed. The paper says that
+Interpolation is linear, UP(v) = A v. Each row of A sums to 1, so E[UP(v)] = E[v]. If v is white
+noise, Var[UP(v)] = k Var[v], and k is the mean over the rows of A of the sum of their squared
+entries; no sampling is needed. The paper says that
 the upsampling rate does not affect k. Bilinear and bicubic k do depend on the old and the new size.
 Two axes are interpolated one after the other, so k of a plane is the product of its axes' k.
 """

@@ -1,5 +1,6 @@
 """Claims are judged on measured numbers: held, contrary, undecided, or not run."""
 
+import itertools
 import math
 
 import numpy as np
@@ -8,7 +9,15 @@ import pytest
 import scipy.stats
 
 from replication.claims.comparison import compare, read_cells
-from replication.claims.judge import Side, adjusted, evaluate, slack_of, told_relation, uncertainty
+from replication.claims.judge import (
+    Side,
+    adjusted,
+    evaluate,
+    share_of_orders,
+    slack_of,
+    told_relation,
+    uncertainty,
+)
 from replication.config.claims import Claim
 from replication.config.tuning import TuningResult
 from replication.measures.packed_scores import pack, unpack
@@ -272,8 +281,20 @@ def test_a_single_run_is_judged_by_its_images(build):
 
 @pytest.mark.parametrize("kind", ["exact", "construction", "timing", "empirical"])
 def test_without_an_interval_only_what_cannot_vary_is_decided(table, kind):
-    result = judge(table(A=([92.0], [90.0])), kind=kind)
+    tables = table(A=([92.0], [90.0]))
+    tables["table1"]["device"] = "cuda: NVIDIA A100"
+    result = judge(tables, kind=kind)
     assert result["status"] == ("held" if kind in ("exact", "construction") else "undecided")
+
+
+@pytest.mark.parametrize(
+    ("device", "status"), [("cpu: AMD EPYC, 1 thread", "not tested"), ("cuda: NVIDIA A100", "held")]
+)
+def test_times_of_a_cpu_test_no_claim(table, device, status):
+    tables = table(A=([92.0, 92.1], [90.0, 90.1]))
+    tables["table1"]["device"] = device
+    assert judge(tables, kind="timing")["status"] == status
+    assert judge(tables, kind="empirical")["status"] == "held"
 
 
 def test_of_many_empirical_claims_those_that_chance_decides_are_undecided(table):
@@ -498,6 +519,15 @@ def test_a_rank_correlation_is_taken_under_each_seed_over_what_the_star_stands_f
     expected = [scipy.stats.spearmanr(range(4), seed).statistic for seed in zip(*lost, strict=True)]
     assert result["left"] == pytest.approx(np.mean(expected))
     assert (result["status"], result["seeds"]) == (status, 2)
+
+
+@pytest.mark.parametrize("points", [3, 4, 5])
+def test_orders_with_a_rank_correlation_are_counted(points):
+    orders = itertools.permutations(range(points))
+    found = [scipy.stats.spearmanr(range(points), order).statistic for order in orders]
+    for least in (-1.0, -0.2, 0.0, 0.35, 0.5, 0.9, 1.0):
+        expected = np.mean(np.array(found) >= least - 1e-9)
+        assert share_of_orders(points, least) == pytest.approx(expected)
 
 
 def test_a_rank_correlation_of_two_is_not_run(table):

@@ -1,4 +1,4 @@
-"""Table 1 and Figure 3: what augmentations do to the variance of an image.
+"""variance, Table 1 and Figure 3: what augmentations do to the variance of an image.
 
 The augmentations are those of training, timm's own, on random crops; the results are compared with
 the theory of Propositions 1 to 3. Mixup is a weighted sum of two images; Cutmix and random erasing
@@ -50,7 +50,7 @@ NOISE = {"const": (0.0, 0.0), "rand": (1.0, 1 / 3), "single": (1.0, 1.0), "pixel
 # For so large an a, Beta(a, a) is nearly constant 0.5, which gives timm's Mixup a fixed lambda.
 HALF = 1e6
 PATCHES = 8  # patches on each side of the mask of Cutmix by patches
-CROP_PCT = 0.9  # of test images, as in the paper's example (p. 3)
+CROP_PCT = 0.9  # of test images, as in the example of "Image Classification Scenario"
 
 DEFAULT = (IMAGENET_DEFAULT_MEAN, IMAGENET_DEFAULT_STD)
 INCEPTION = (IMAGENET_INCEPTION_MEAN, IMAGENET_INCEPTION_STD)
@@ -314,7 +314,7 @@ def _duplicated(images: Tensor) -> Augmented:
 
 
 def _concatenated(images: Tensor) -> Augmented:
-    """Put two images side by side."""
+    """Put two images side by side (variance, Lemma 1)."""
     return torch.cat([images, images.flip(0)], dim=-1), 1.0, _masked(images, torch.tensor(0.5))
 
 

@@ -1,6 +1,7 @@
-"""Position-SHAP by the authors' protocol: half a batch is the background of the other half.
+"""Position-SHAP by the authors' protocol (position, App. E), with half a batch as the background.
 
-Logits are averaged over the background, as `shapley` says; the text of App. A averages features.
+Logits are averaged over the background, as `shapley` says; the text (position, App. A) averages
+features.
 """
 
 from __future__ import annotations

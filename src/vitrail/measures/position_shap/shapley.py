@@ -28,7 +28,7 @@ rest is here:
 
 The paper does not have these:
 
-- `debias`: the correction for few permutations;
+- `debias`: the correction for few permutations, which the mean of a sweep has;
 - `estimate`: the interval of the mean, from the derivative of the mean by the samples' weights;
 - `interaction` of the two features, from the same four values.
 """
@@ -74,7 +74,7 @@ class PositionShap:
 
     @property
     def mean(self) -> float:
-        """The model's P-SHAP (position, Sec. 3): `raw_mean`, clipped to 0 and 1."""
+        """The model's P-SHAP (position, Sec. 3): `raw_mean`, clipped to 0 and 1 (ours)."""
         return _clip(self.raw_mean)
 
     def require_correct(self) -> PositionShap:

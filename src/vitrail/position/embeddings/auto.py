@@ -3,8 +3,9 @@
 A learned number gamma scales the whole position embedding, so a model can weaken position by
 changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is
 unconstrained, and trained at a learning rate of its own, 0.1 (Sec. 4; `optimizer` in
-``configs/papers/position/recipes.yaml``). Two other files complete the method: `base`, which adds
-the scaled embedding to the tokens, and `rope`, which turns queries and keys by the scaled angles.
+``configs/papers/position/recipes.yaml``). Three other files complete the method: `base`, which adds
+the scaled embedding to the tokens; `rope`, which turns queries and keys by the scaled angles; and
+`vitrail.position.vit`, the model.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from vitrail.position.embeddings.base import AdditiveEmbedding, Layout, Size, We
 from vitrail.position.embeddings.rope import RoPE
 
 GAMMA_0 = 0.5
+"""Initial gamma (position, Sec. 4)."""
 
 
 class AutoPE(AdditiveEmbedding):
@@ -52,9 +54,9 @@ class AutoRoPE(RoPE):
 
     The frequencies are multiplied: the queries (Eq. 11) and keys (Eq. 12) of a position m turn by
     m (gamma theta), as `RoPE.rotate` does with m theta. So the angle stays linear in the position,
-    and attention depends on relative position alone, for every gamma, ``(layers,)``. With `shared`
-    there is a single gamma, ``()``, for all layers: the embedding ``auto-rope-shared``, which the
-    paper tried first (position, App. I).
+    and attention depends on relative position alone, whatever gamma is. `gamma`, ``(layers,)``, has
+    one for each layer; with `shared` a single one, ``()``, for all layers: the embedding
+    ``auto-rope-shared``, which the paper tried first (position, App. I).
     """
 
     def __init__(self, layout: Layout, shared: bool = False) -> None:

@@ -248,7 +248,7 @@ def test_cutmix_of_images_with_unequal_means_gains_variance():
 @pytest.mark.parametrize(("mean", "deviation"), [(0.0, 1.0), (-0.3, 0.5), (1.0, 2.0)])
 @pytest.mark.parametrize("mode", ["pixel", "const"])
 def test_erasing_has_the_variance_of_the_concatenation(mean, deviation, mode):
-    """variance, Proposition 3."""
+    """variance, Lemma 1, Proposition 3."""
     generator = torch.Generator().manual_seed(0)
     image = mean + deviation * torch.randn(400_000, generator=generator)
     noise = torch.randn(100_000, generator=generator) if mode == "pixel" else torch.zeros(100_000)
