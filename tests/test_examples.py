@@ -67,6 +67,15 @@ def a_cvt_in_one_file(said):
     assert min(plain) > 1e-2
 
 
+def a_mvitv2_in_one_file(said):
+    adaptive, plain = (
+        numbers(said, rf"(?m)^{name} .* change by (\S+)") for name in ("A-.*", "M.*")
+    )
+    assert adaptive == [0, 0, 0]
+    assert len(plain) == 3
+    assert min(plain) > 1e-2
+
+
 def adaptive_unpooling_in_one_file(said):
     for name, changes, pixels in (
         ("with", (0, 1e-12), (100, 100)),
@@ -87,7 +96,12 @@ def shift_appendix(said):
 
 
 PAPERS = {check.__name__: check for check in (shift, octic, position, variance)}
-METHODS = (a_swin_in_one_file, a_cvt_in_one_file, adaptive_unpooling_in_one_file)
+METHODS = (
+    a_swin_in_one_file,
+    a_cvt_in_one_file,
+    a_mvitv2_in_one_file,
+    adaptive_unpooling_in_one_file,
+)
 CHECKS = {**PAPERS, **{check.__name__: check for check in (shift_appendix, *METHODS)}}
 EXAMPLES = {path.stem: path for path in (ROOT / "examples").glob("*.py")}
 

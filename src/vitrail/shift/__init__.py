@@ -4,9 +4,9 @@ A strided operation of a ViT lays a fixed grid over its input. The paper takes t
 have the largest energy, so that a circular shift of the input also shifts the grid.
 
 Read first examples/a_swin_in_one_file.py: all of A-Swin, with the numbers of the paper's equations.
-Then read `swin`. Two other examples have one method each in one file: a_cvt_in_one_file.py and
-adaptive_unpooling_in_one_file.py. docs/equations/shift.md lists the code of each equation of the
-paper. Here are:
+Then read `swin`. Three other examples have one method each in one file: a_cvt_in_one_file.py,
+a_mvitv2_in_one_file.py (with A-RPE) and adaptive_unpooling_in_one_file.py. docs/equations/shift.md
+lists the code of each equation of the paper. Here are:
 
 - `swin`, `adaptive_cvt`, `adaptive_mvitv2`: the adaptive models, the last with A-RPE;
 - `cvt`, `mvitv2`: plain backbones that timm lacks; they do not use the adaptive modules;

@@ -1,5 +1,7 @@
 """A-MViTv2: MViTv2 with the paper's modules (shift, Sec. 4, Sec. 5.1), on timm's own parts.
 
+All of A-MViTv2 in one file, equation by equation: examples/a_mvitv2_in_one_file.py.
+
 MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
 convolutions, and its skip connections by strided maxima. Each of these grids is chosen by the
 energy of its tokens (shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). Queries and their
