@@ -28,6 +28,7 @@ from vitrail.errors import VitrailError, require_known
 
 if TYPE_CHECKING:
     from replication.config.claims import Claim
+    from replication.config.tuning import TuningResult
     from replication.plan.catalog import Catalog
     from replication.plan.paper import Paper
     from replication.records.specs import Artifact, Cell
@@ -103,11 +104,32 @@ def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
         "scale": catalog.scale.name,
         "claim": judged,
         "untested": claim.untested,
+        "registered": (paper.registered or {}).get(claim.id),
+        "searches": _searches(claim, paper),
         "results": str(folder),
         "changed": sorted(changed),
         "cells": cells,
         "elsewhere": others,
     }
+
+
+def _searches(claim: Claim, paper: Paper) -> list[str]:
+    """Return a sentence on each search of learning rates that a claim's models rely on."""
+    results = [
+        (paper.tuning_results or {}).get(measurement.on.recipe.hash)
+        for _, cell in _cells_of(claim, paper)
+        if (measurement := paper.measurement_of(cell)) and measurement.on
+    ]
+    return list(dict.fromkeys(_told_search(result) for result in results if result))
+
+
+def _told_search(result: TuningResult) -> str:
+    best = max(result.rates, key=result.rates.__getitem__)
+    rates = ", ".join(f"{score:.1f} % at {rate:g}" for rate, score in result.rates.items())
+    return (
+        f"{result.searched}, on held-out training images: {rates}; from twice the steps at "
+        f"{best:g} {result.twice - result.once:+.1f} points"
+    )
 
 
 def _row(judged: pd.DataFrame, claim: str) -> dict[str, Any]:
@@ -142,6 +164,10 @@ def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:
     tell("found", claim["detail"])
     if claim["q"] is not None:
         tell("q-value", f"{claim['q']:.2g}; held and contrary need less than {1 - CONFIDENCE:.2g}")
+    if claim["registration"]:
+        tell("registered", explained["registered"] or "not as it is now")
+    for number, result in enumerate(explained["searches"]):
+        tell("" if number else "searched", result)
     for number, change in enumerate(explained["changed"]):
         tell("" if number else "changed", change)
     if claim["status"] == "not tested" and not explained["changed"]:
@@ -165,6 +191,9 @@ def _print_gate(explained: Mapping[str, Any]) -> None:
     """Print what would let a claim be tested that is not: the reason is in its detail."""
     paper, scale = explained["paper"], explained["scale"]
     file = f"configs/papers/{paper}/scales/{scale}.yaml"
+    if explained["claim"]["kind"] == "timing":
+        tell("to test it", "measure it at a scale whose device is a GPU, such as full")
+        return
     if explained["untested"]:
         tell("to test it", f"remove it from `untested` in {file}, if this reason no longer holds")
         return

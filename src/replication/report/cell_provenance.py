@@ -422,7 +422,9 @@ def _print_claim(claim: Mapping[str, Any], name: str) -> None:
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """Write a measured value with its spread, its interval and its verdict."""
-    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], "seed")]
+    word = "repetition" if cell.of_hardware else "seed"
+    word = "repetition" if cell.of_hardware else "seed"
+    parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], word)]
     if measured["ci_low"] is not None:
         parts.append(format_interval(measured["ci_low"], measured["ci_high"]))
     return ", ".join([*parts, VERDICTS[measured["verdict"]]])
@@ -430,7 +432,10 @@ def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
 
 def _not_measured(named: NamedCell, command: str) -> str:
     if not named.cell.records:
-        return "nothing: no measure is named for this cell, or this scale leaves its recipe out"
+        return (
+            "nothing at this scale: artifacts.yaml names no measure for this cell, or the scale's "
+            "file leaves its recipe out"
+        )
     return f"not yet: {command}"
 
 

@@ -220,7 +220,8 @@ def _measured(found: Mapping[Hashable, Any], cell: Cell, equal: str) -> Number:
         return Number(answer, mark=mark)
     if cell.unit == YES_NO:
         decimals = None  # a share of seeds that say yes: rounding must not make it all or none
-    if decimals is None:
+    # Times have the digits that the paper prints, unless their spread would then be 0.
+    if decimals is None or (cell.of_hardware and 0 < std < 0.5 * 10.0**-decimals):
         decimals = decimals_by(std)
     spread = "" if pd.isna(std) else format_number(std, decimals)
     return Number(format_number(value, decimals), spread, mark)

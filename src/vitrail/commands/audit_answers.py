@@ -34,8 +34,8 @@ ONE_CLASS = 0.95
 """Share of images: if a model predicts one class for more of them, the user is warned."""
 RECIPES = {
     "Circular shifts": (
-        "Only a Swin, SwinV2, MViTv2 or CvT can be made consistent, by make_shift_equivariant and "
-        "fine-tuning: "
+        "A Swin, SwinV2, MViTv2 or CvT can be made consistent, by make_shift_equivariant and "
+        "fine-tuning; other models cannot: "
         "docs/library.md#make-my-swin-shift-equivariant-and-fine-tune-it"
     ),
     "Turns and mirrors": (

@@ -265,6 +265,18 @@ def require_device(device: str | None) -> str:
     return device
 
 
+def _remedy(name: str) -> str:
+    """Return what to give instead of the name of a model that timm does not know."""
+    path = Path(name)
+    if (path / "config.json").is_file():
+        return f": for the model that is saved in this folder give local-dir:{name}"
+    if path.is_file():
+        return (
+            f": for the weights in this file give timm's name of the model and --checkpoint {name}"
+        )
+    return did_you_mean(name, timm.list_models())
+
+
 def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     """Make a model in evaluation mode, with published weights, those of a file, or random ones.
 
@@ -280,8 +292,7 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     if ":" not in name:  # timm itself reads hf-hub:... and local-dir:...
         # Not `require_model`, which compares whole names: here the beginning of a name is enough.
         if not timm.is_model(name):
-            known = did_you_mean(name, timm.list_models())
-            raise VitrailError(f"there is no model '{name}'{known}")
+            raise VitrailError(f"there is no model '{name}'{_remedy(name)}")
     elif checkpoint is not None:
         raise VitrailError(f"--checkpoint is for a model of timm's own names, not '{name}'")
     if checkpoint is not None:

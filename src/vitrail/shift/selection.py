@@ -263,7 +263,8 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
             if size[0] % strides[-1] or size[1] % strides[-1]
             else f", or build the whole model with img_size=({size[0]}, {size[1]}), without "
             "dynamic_img_size, and a window_size that divides the tokens of every stage's sides, "
-            f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage"
+            f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage; give "
+            "both to set_input_size(img_size, window_size=...) of a model that exists already"
         )
     )
 
