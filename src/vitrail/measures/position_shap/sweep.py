@@ -182,8 +182,9 @@ def require_measurable(model: nn.Module, samples: Any) -> int:
     """
     count = len(samples)
     if count < 2:
-        images = f"{count} image{'s' * (count != 1)}"
-        raise VitrailError(f"P-SHAP of {images} has no background: give at least two images")
+        raise VitrailError(
+            f"P-SHAP of {count} image{'s' * (count != 1)} has no background: give at least two"
+        )
     if any(module.training for module in model.modules()):
         raise VitrailError(TRAINING_MODE)
     return count
