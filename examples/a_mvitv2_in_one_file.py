@@ -1,8 +1,9 @@
 """A-MViTv2 in one file: timm's plain MViTv2, made truly shift-invariant (shift, Sec. 4).
 
 MViTv2's patches, queries, keys and values are strided convolutions, each with s x s grids to choose
-from. The paper takes the grid of largest energy: it shifts the input by m*, where this grid begins,
-and the plain convolution does the rest. The position embedding scores the distance between a query
+from. For patches the paper takes the grid of largest energy: it shifts the input by m*, where this
+grid begins, and the plain convolution does the rest. It does not say how queries and keys choose;
+here they do as patch merging (A-PMerge). The position embedding scores the distance between a query
 and a key along each axis. These distances become circular (A-RPE), so that they do not change when
 tokens wrap around the border. MViTv2 has no windows.
 """
@@ -103,7 +104,7 @@ def embeddings(
 def attend_on_grids(attention: Any, x: Tensor) -> tuple[Tensor, Tensor]:
     """Attend among tokens (B, H, W, C); return new tokens, and m* (B, 2) of the queries."""
     q, k, v = attention.qkv(x).chunk(3, dim=-1)  # Eq. 8
-    m_q, m_k = (  # Eq. 23; keys and values begin at the same token
+    m_q, m_k = (  # as in Eq. 23; keys and values begin at the same token
         strongest_grid(partial(pool, conv), part, conv.stride[0])
         for conv, part in ((attention.pool_q, q), (attention.pool_k, k))
     )
@@ -165,7 +166,7 @@ class AMViTv2(nn.Module):
         for stage in self.mvit.stages:
             for block in stage.blocks:
                 x = apply(block, x)
-        return self.mvit.forward_head(self.mvit.norm(x.flatten(1, 2)))  # Eq. 3
+        return self.mvit.forward_head(self.mvit.norm(x.flatten(1, 2)))  # Eq. 3; Eq. 4 as a mean
 
 
 if __name__ == "__main__":

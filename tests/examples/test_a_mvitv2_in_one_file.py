@@ -65,7 +65,27 @@ def test_the_modules_alone_make_it_invariant(case, not_anchored):
     assert invariance_error(oracle.AMViTv2(plain(*case)), images, shifts=2) <= 1e-11
 
 
-@pytest.mark.parametrize("module", ["patches", "queries", "keys and values", "circular distances"])
+ROWS = oracle.embeddings
+
+
+def without_offsets(attention, axis, sides, m_q, m_k):
+    return ROWS(attention, axis, sides, torch.zeros_like(m_q), torch.zeros_like(m_k))
+
+
+def linear(attention, axis, sides, m_q, m_k):
+    """timm's own distances, which change where tokens wrap around the border."""
+    tokens, queries, keys = sides
+    stride_q, stride_k = tokens // queries, tokens // keys
+    step, table = min(stride_q, stride_k), (attention.rel_pos_h, attention.rel_pos_w)[axis]
+    p_q = m_q[:, axis, None] + stride_q * torch.arange(queries)
+    p_k = m_k[:, axis, None] + stride_k * torch.arange(keys)
+    rows = (p_q[:, :, None] - p_k[:, None, :]) // step + (tokens - stride_k) // step
+    return table[rows.clamp(min=0)]
+
+
+@pytest.mark.parametrize(
+    "module", ["patches", "queries", "keys and values", "offsets", "circular distances"]
+)
 def test_every_module_is_needed(module, not_anchored, monkeypatch):
     """shift, Sec. 5.7."""
     model = oracle.AMViTv2(plain(32, {"stride_q": ((1, 1), (2, 2), (1, 1))}))
@@ -84,14 +104,7 @@ def test_every_module_is_needed(module, not_anchored, monkeypatch):
         return first if f.args[0] in pools else grid(f, x, s)
 
     monkeypatch.setattr(oracle, "strongest_grid", select)
-    if module == "circular distances":
-        wrong = model.mvit.stages[1].blocks[1].attn
-        plain_rows = oracle.embeddings
-
-        def linear(attention, axis, sides, m_q, m_k):
-            if attention is not wrong:
-                return plain_rows(attention, axis, sides, m_q, m_k)
-            return plain_rows(attention, axis, sides, torch.zeros_like(m_q), torch.zeros_like(m_k))
-
-        monkeypatch.setattr(oracle, "embeddings", linear)
+    replaced = {"offsets": without_offsets, "circular distances": linear}
+    if module in replaced:
+        monkeypatch.setattr(oracle, "embeddings", replaced[module])
     assert invariance_error(model, images, shifts=2) > 1e-5

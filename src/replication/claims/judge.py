@@ -216,6 +216,7 @@ def _evaluate(
     left_out = f" Not run: {not_run}." if missing else ""
     left_out += _too_wide(claim, left, right) if not gates[worst] else ""
     left_out += _at_each_rate(left, right, tuning_results or {})
+    left_out += _told_orders(claim, left)
     of_rows = {row: gate for row, gate in gates.items() if gate}
     if gates[worst]:
         left_out += f" Not tested: {gates[worst]}."
@@ -381,7 +382,7 @@ def _side(
 
 def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults | None) -> str:
     """Return why a claim on trained models, or on times, is not tested; "" if it is."""
-    if claim.kind == "timing" and any(side.device.startswith("cpu") for side in sides):
+    if claim.kind == "timing" and any("cpu:" in side.device for side in sides):
         return "these are times of a CPU, and the paper's are those of a GPU"
     if claim.kind != "empirical":
         return ""
@@ -512,8 +513,6 @@ def _told(left: Side, right: Side) -> str:
     text = f"{sides[0]}, {sides[1]}" if right.key else f"{sides[0]}, compared with {right.value:g}"
     sign = "+" if difference >= 0 else ""
     text = f"{left.metric}: {text}; difference {sign}{format_number(difference, digits)}"
-    if left.of:
-        text += _told_orders(left)
     seeds = dict.fromkeys(side.n_seeds for side in (left, right) if side.number)
     word = "seed" if left.models or right.models else "repetition"
     counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
@@ -528,17 +527,18 @@ def _told(left: Side, right: Side) -> str:
     return f"{text} ± {half}{points} (95 % over {' and '.join(over)}, {counted})"
 
 
-def _told_orders(correlation: Side) -> str:
-    """Return a remark on the orders with such a rank correlation; "" for too many points.
+def _told_orders(claim: Claim, correlation: Side) -> str:
+    """Return a remark on how many orders have as large a rank correlation; "" if it is none.
 
     The interval of a correlation is over seeds. It does not tell how often so few points have it by
-    chance.
+    chance. There is no remark on many points, of which there are too many orders.
     """
     points = len(correlation.of) // 3
-    if points > MOST_ORDERED:
+    if not correlation.of or claim.relation != "above" or points > MOST_ORDERED:
         return ""
-    share = share_of_orders(points, correlation.value)
-    return f", which {100 * share:.2g} % of all orders of {points} points reach"
+    least = min(correlation.by_seed)
+    share = f"{100 * share_of_orders(points, least):.1f} % of all orders of {points} points"
+    return f" A rank correlation of {least:.2g}, the least of the seeds, or more: {share}."
 
 
 @functools.cache

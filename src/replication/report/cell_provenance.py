@@ -423,7 +423,6 @@ def _print_claim(claim: Mapping[str, Any], name: str) -> None:
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """Write a measured value with its spread, its interval and its verdict."""
     word = "repetition" if cell.of_hardware else "seed"
-    word = "repetition" if cell.of_hardware else "seed"
     parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], word)]
     if measured["ci_low"] is not None:
         parts.append(format_interval(measured["ci_low"], measured["ci_high"]))

@@ -35,7 +35,7 @@ ONE_CLASS = 0.95
 RECIPES = {
     "Circular shifts": (
         "A Swin, SwinV2, MViTv2 or CvT can be made consistent, by make_shift_equivariant and "
-        "fine-tuning; other models cannot: "
+        "fine-tuning; it converts no others: "
         "docs/library.md#make-my-swin-shift-equivariant-and-fine-tune-it"
     ),
     "Turns and mirrors": (

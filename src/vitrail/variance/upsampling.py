@@ -2,9 +2,9 @@
 
 Interpolation is linear, UP(v) = A v. Each row of A sums to 1, so E[UP(v)] = E[v]. If v is white
 noise, Var[UP(v)] = k Var[v], and k is the mean over the rows of A of the sum of their squared
-entries; no sampling is needed. The paper says that
-the upsampling rate does not affect k. Bilinear and bicubic k do depend on the old and the new size.
-Two axes are interpolated one after the other, so k of a plane is the product of its axes' k.
+entries; no sampling is needed. The paper says that the upsampling rate does not affect k. Bilinear
+and bicubic k do depend on the old and the new size. Two axes are interpolated one after the other,
+so k of a plane is the product of its axes' k.
 """
 
 from __future__ import annotations

@@ -519,6 +519,8 @@ def test_a_rank_correlation_is_taken_under_each_seed_over_what_the_star_stands_f
     expected = [scipy.stats.spearmanr(range(4), seed).statistic for seed in zip(*lost, strict=True)]
     assert result["left"] == pytest.approx(np.mean(expected))
     assert (result["status"], result["seeds"]) == (status, 2)
+    share = {1: "4.2 %", -1: "100.0 %"}[round(min(expected))]  # 1 of 24, and all
+    assert (f"{share} of all orders of 4 points" in result["detail"]) == (relation == "above")
 
 
 @pytest.mark.parametrize("points", [3, 4, 5])

@@ -6,6 +6,7 @@ import pytest
 
 from replication.claims.comparison import read_cells
 from replication.config.schema import as_yaml, read_yaml
+from replication.config.tuning import add_found
 from replication.plan.catalog import load_catalog
 from replication.records.records import read_record
 from replication.report.cell_provenance import find_cell
@@ -319,6 +320,33 @@ def test_a_claim_whose_gate_is_closed_has_what_opens_it(vitrail, make, checkout)
     shown = " ".join(vitrail("why", CLAIM, "--scale", "laptop").out.split())
     assert "Not tested: a model has no search" in shown
     assert "docs/results.md" in shown
+
+
+def test_a_claim_tells_its_registration_and_what_its_searches_found(vitrail, make, checkout):
+    path = checkout / "configs" / "papers" / "tiny" / "scales" / "laptop.yaml"
+    rates = [1e-4, 1e-3, 1e-2]
+    searches = [{"of": {"plain": "plain", "mixup": "mixup"}, "rates": rates, "seeds": 1}]
+    path.write_text(as_yaml({**read_yaml(path), "searches": searches}))
+
+    def paper():
+        return load_catalog(checkout, scale="laptop").paper("tiny")
+
+    for name in ("plain", "mixup"):
+        recipe, info = paper().searched(name)
+        trials = paper().searches.trials(name, recipe, info)
+        scores = zip(rates, (60.0, 70.0, 65.0), strict=True)
+        found = {trials[rate][0]: score for rate, score in scores}
+        add_found(paper().searched_path, "laptop", found)
+        (longer,) = paper().searches.longer_trials(name, recipe, info)
+        add_found(paper().searched_path, "laptop", {longer: 70.5})
+    vitrail("register", "tiny", "--scale", "laptop")
+    make({"plain": [75.0, 75.1, 75.2], "mixup": [70.0, 70.1, 70.2]})
+    shown = " ".join(vitrail("why", CLAIM, "--scale", "laptop").out.split())
+    time = paper().registered["plain-is-better"]
+    assert f"registered {time}" in shown
+    told = "60.0 % at 0.0001, 70.0 % at 0.001, 65.0 % at 0.01; from twice the steps at 0.001 +0.5"
+    for name in ("plain", "mixup"):
+        assert f"{name}, on held-out training images: {told}" in shown
 
 
 def test_an_id_that_several_papers_have_needs_the_paper(vitrail, asked, checkout):

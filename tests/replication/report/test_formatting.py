@@ -48,6 +48,21 @@ def test_a_negative_zero_is_zero_and_the_spread_decides_the_digits(build):
     assert table_of(artifact, compare(artifact, spread)).entry("A", "x").shown.text == "94.0 ± 4.1"
 
 
+@pytest.mark.parametrize(
+    ("of_hardware", "speeds", "text"),
+    [
+        (True, (9.3, 9.5, 9.7), "9.50 ± 0.20"),
+        (True, (940.0, 950.0, 960.0), "950 ± 10"),
+        (True, (9.5, 9.5, 9.5), "10 ± 0"),
+        (False, (9.4, 9.5, 9.6), "10 ± 0"),
+    ],
+)
+def test_a_time_has_so_many_digits_that_its_spread_is_seen(build, of_hardware, speeds, text):
+    artifact = build.table(build.cell(digits=0, of_hardware=of_hardware))
+    measured = build.measured(*({"A/x": speed} for speed in speeds))
+    assert table_of(artifact, compare(artifact, measured)).entry("A", "x").shown.text == text
+
+
 def test_an_entry_is_the_same_from_the_cells_and_from_their_csv(build, tmp_path):
     """What is rendered and what the report reads back must not differ."""
     cells = [build.cell(printed=93.5, std="0.25"), build.cell("B", printed="none"), build.cell("C")]

@@ -126,6 +126,17 @@ def test_a_mistake_is_one_sentence(vitrail, photos, options, sentence):
     assert len(done.err.splitlines()) == 1
 
 
+def test_a_saved_model_instead_of_a_name_is_answered_with_how_to_give_it(vitrail, photos, tmp_path):
+    saved, weights = tmp_path / "saved", tmp_path / "mine.pth"
+    saved.mkdir()
+    (saved / "config.json").write_text("{}")
+    weights.write_bytes(b"")
+    for given, remedy in ((saved, f"local-dir:{saved}"), (weights, f"--checkpoint {weights}")):
+        done = vitrail("pshap", str(given), "--data", photos)
+        assert (done.code, len(done.err.splitlines())) == (2, 1)
+        assert remedy in done.err
+
+
 def test_weights_that_cannot_be_fetched_are_told(vitrail, photos, monkeypatch):
     def refuse(*args, **kwargs):
         raise OSError("no network.")

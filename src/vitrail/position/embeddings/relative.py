@@ -31,7 +31,7 @@ class RPE(PositionEmbedding):
     A query scores the offset to a key by a vector for each: `height`, ``(2h - 1, d)``, has those of
     offsets down and `width`, ``(2w - 1, d)``, those across, of expected squared length 1. All heads
     share them. CLS has no position. The position paper cites Shaw et al. (NAACL 2018) for RPE; its
-    authors' code has this.
+    authors' code has these two tables.
     """
 
     down: Tensor
