@@ -1,10 +1,10 @@
 """timm's Vision Transformer as a backbone of mmseg, with calibrated position embeddings.
 
 A segmenter learns a table of positions at the size of its crops, and is tested on whole images.
-There the table is interpolated, UP(P), and the variance paper divides it by sqrt(k) (variance,
-"Semantic Segmentation Scenario", Eq. 3, and "Semantic Segmentation", Table 4): with the constant
-for one axis if one axis grows, as on ADE20K and Cityscapes, and with that for both axes if both
-grow, as on LoveDA. In training nothing is calibrated.
+There the table is interpolated, UP(P), and the paper divides it by sqrt(k) (variance, Eq. 4, and
+"Semantic Segmentation Scenario"; Table 4): with the constant for one axis if one axis grows, as on
+ADE20K and Cityscapes, and with that for both axes if both grow, as on LoveDA. In training nothing
+is calibrated.
 """
 
 from __future__ import annotations

@@ -259,7 +259,7 @@ def test_without_correct_samples_there_is_no_mean():
 
 def test_what_cannot_be_measured_is_refused():
     data = samples(6)
-    with pytest.raises(VitrailError, match="P-SHAP of 1 images has no background"):
+    with pytest.raises(VitrailError, match="P-SHAP of 1 image has no background"):
         position_shap(Tokens(), samples(1))
     for odd in (0, 3, -2):
         with pytest.raises(VitrailError, match=f"permutations is {odd}; give 1 or an even number"):
