@@ -538,7 +538,7 @@ def _told_orders(claim: Claim, correlation: Side) -> str:
         return ""
     least = min(correlation.by_seed)
     share = f"{100 * share_of_orders(points, least):.1f} % of all orders of {points} points"
-    return f" A rank correlation of {least:.2g}, the least of the seeds, or more: {share}."
+    return f" {share} have at least the least seed's rank correlation, {least:.2g}."
 
 
 @functools.cache
