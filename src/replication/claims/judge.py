@@ -464,13 +464,21 @@ def slack_of(relation: str, difference: float, margin: float) -> float:
     return (difference if relation == "above" else -difference) - margin
 
 
-def told_relation(relation: str, margin: float) -> str:
-    """Return in words what a relation with its margin asks of the difference of its sides."""
+def told_claim(claim: Mapping[str, Any]) -> str:
+    """Return in words what a judged claim asks of its left side, or of the difference of two."""
+    relation, margin, unit = claim["relation"], claim["margin"], claim["unit"] or ""
+    if claim["left"] is None or claim["right_name"]:  # not run, or of two cells
+        return f"a difference {told_relation(relation, margin)}{unit_of_difference(unit)}"
+    return f"{told_relation(relation, margin, claim['right'])} {unit}".rstrip()
+
+
+def told_relation(relation: str, margin: float, right: float = 0.0) -> str:
+    """Return in words what a relation with its margin asks of a number compared with `right`."""
     return {
-        "above": f"above {margin:zg}",
-        "below": f"below {-margin:zg}",
-        "equal": f"0 to within {margin:zg}" if margin else "0",
-        "at least": f"at least {-margin:zg}",
+        "above": f"above {right + margin:zg}",
+        "below": f"below {right - margin:zg}",
+        "equal": f"{right:zg} to within {margin:zg}" if margin else f"{right:zg}",
+        "at least": f"at least {right - margin:zg}",
     }[relation]
 
 

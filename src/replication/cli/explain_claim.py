@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from replication.claims.comparison import CONFIDENCE
-from replication.claims.judge import told_relation, unit_of_difference
+from replication.claims.judge import told_claim
 from replication.config.claims import EVERY_ROW
 from replication.records.records import read_sound
 from replication.report.cell_provenance import changed_recipe, tell
@@ -97,8 +97,9 @@ def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
     others = {}
     for file in sorted(published_folder(catalog).parent.glob("*/claims.csv")):
         claims = pd.read_csv(file).set_index(["paper", "id"])["status"]
-        if file.parent.name != catalog.scale.name:
-            others[file.parent.name] = claims.get((paper.name, claim.id), "not run")
+        status = claims.get((paper.name, claim.id), "not run")
+        if file.parent.name != catalog.scale.name and status != "not run":
+            others[file.parent.name] = status
     return {
         "paper": paper.name,
         "scale": catalog.scale.name,
@@ -159,8 +160,7 @@ def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:
     heading(f"{name} ({claim['source']}) at scale {scale}")
     tell("statement", claim["statement"])
     tell("verdict", standing_of(claim, claim["status"]))
-    unit = unit_of_difference(claim["unit"] or "")
-    tell("claimed", f"a difference {told_relation(claim['relation'], claim['margin'])}{unit}")
+    tell("claimed", told_claim(claim))
     tell("found", claim["detail"])
     if claim["q"] is not None:
         tell("q-value", f"{claim['q']:.2g}; held and contrary need less than {1 - CONFIDENCE:.2g}")

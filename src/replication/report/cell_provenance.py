@@ -12,7 +12,7 @@ from typing import Any
 import pandas as pd
 
 from replication.claims.comparison import VERDICTS, as_measured, compare
-from replication.claims.judge import told_relation, unit_of_difference
+from replication.claims.judge import told_claim
 from replication.cluster.failures import written_out
 from replication.config.claims import EVERY_ROW, Claim
 from replication.config.paper import Labelled
@@ -415,8 +415,7 @@ def _print_claim(claim: Mapping[str, Any], name: str) -> None:
     standing = standing_of(claim, claim["status"])
     tell(name, f"{claim['id']}, {standing}: {claim['statement']} ({claim['source']})")
     if claim["status"] != "not run":
-        asked = told_relation(claim["relation"], claim["margin"])
-        tell("", f"Claimed difference: {asked}{unit_of_difference(claim['unit'])}.")
+        tell("", f"Claimed: {told_claim(claim)}.")
     tell("", claim["detail"])
 
 
