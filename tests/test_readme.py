@@ -353,13 +353,6 @@ def test_the_page_of_a_paper_includes_its_findings(root, page):
     assert "\n## " not in section
 
 
-def test_the_page_of_the_first_table_shows_a_table_that_is_published(root):
-    (table, start) = re.search(
-        r"{include} \.\./(\S+)\n:start-after: \"(.+)\"", (root / "docs" / "start.md").read_text()
-    ).groups()
-    assert (root / table).read_text().count(start) == 1
-
-
 @pytest.mark.slow
 def test_the_page_of_the_first_table_shows_what_vitrail_why_prints(root, vitrail):
     text = (root / "docs" / "start.md").read_text()

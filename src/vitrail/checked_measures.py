@@ -16,6 +16,7 @@ from functools import wraps
 from inspect import getdoc, signature
 from typing import Any, ParamSpec, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -42,12 +43,14 @@ def _checked(
     needs: str,
     refused: str,
     judge: Callable[[Result], None] = lambda result: None,
+    explain: Callable[[dict[str, Any]], None] = lambda given: None,
 ) -> Callable[Given, Result]:
     """Return a measure that first checks its arguments, and then judges its result.
 
     `check` takes the arguments by name, and may replace them; it raises a `VitrailError`. `needs`
     says what the measure needs, for the error if it fails; `refused` says what `check` refuses, for
-    the docstring. `judge` warns of a result that cannot be trusted.
+    the docstring. `judge` warns of a result that cannot be trusted. `explain` takes the arguments
+    with which the measure failed, and raises a `VitrailError` if it finds the reason.
     """
 
     @wraps(run)
@@ -61,6 +64,7 @@ def _checked(
         except Exception as error:
             if out_of_memory(error):
                 raise
+            explain(given.arguments)
             raise VitrailError(
                 f"the model cannot be measured on these data ({type(error).__name__}: "
                 f"{first_line(error)}): give {needs}"
@@ -105,7 +109,7 @@ class _Observed(nn.Module):
 def _require_labels(labels: Tensor, lowest: int, classes: int) -> None:
     """Raise a VitrailError unless each label is a whole number from `lowest` to `classes` - 1."""
     may = f"{UNKNOWN} (not known) or " if lowest == UNKNOWN else ""
-    if labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool:
+    if not _is_whole(labels):
         kind = str(labels.dtype).removeprefix("torch.")
         raise VitrailError(f"the labels are {kind}: give whole numbers, {may}0 to {classes - 1}")
     labels = labels.long()
@@ -179,6 +183,29 @@ def _check_position_shap(given: dict[str, Any]) -> None:
             )
 
 
+def _require_samples(given: dict[str, Any]) -> None:
+    """Raise a VitrailError unless the first sample is an image with a whole number as its label."""
+    samples: Any = measure.samples_of(given["data"])
+    match samples[0]:
+        case (Tensor(ndim=3), Tensor(ndim=0) as label) if _is_whole(label):
+            return
+        case (Tensor(ndim=3), int() | np.integer()):
+            return
+        case (Tensor(ndim=3), label):
+            raise VitrailError(
+                f"the label of the first image is {label}: give a whole number for each image, "
+                f"such as label.argmax() of a one-hot label, or {UNKNOWN} if it is not known"
+            )
+    raise VitrailError(
+        "the first sample of the data is not a pair of an image as a tensor (3, H, W) and a whole "
+        "number: give such pairs"
+    )
+
+
+def _is_whole(labels: Tensor) -> bool:
+    return not (labels.is_floating_point() or labels.is_complex() or labels.dtype == torch.bool)
+
+
 def _judge_position_shap(result: PositionShap) -> None:
     """Warn if no image or too few are classified correctly."""
     correct = int(result.correct.sum())
@@ -215,4 +242,5 @@ position_shap = _checked(
     "images (n, 3, H, W), all of the model's size and precision",
     "a list of batches, and warns if fewer than 20 images are classified correctly",
     _judge_position_shap,
+    _require_samples,
 )

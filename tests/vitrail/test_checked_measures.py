@@ -149,6 +149,7 @@ def test_a_pair_of_shifts_is_the_least(model):
         ("one-hot labels", TensorDataset(IMAGES, torch.eye(CLASSES)[LABELS])),
         ("another class", TensorDataset(IMAGES, LABELS + 1)),
         ("batches", [(IMAGES, LABELS)] * 3),
+        ("dictionaries", DataLoader([{"image": IMAGES[0], "label": 0}] * 3)),
         ("one image without a batch", IMAGES[0]),
         ("one image", IMAGES[:1]),
         ("no image", IMAGES[:0]),
@@ -160,6 +161,12 @@ def test_a_pair_of_shifts_is_the_least(model):
 def test_wrong_samples_are_refused(what, data, estimator, model):
     with pytest.raises(VitrailError):
         position_shap(model, data, estimator=estimator)
+
+
+@pytest.mark.parametrize("label", [torch.eye(CLASSES)[1], torch.tensor(1.0), "cat"])
+def test_a_wrong_label_is_named(label, model):
+    with pytest.raises(VitrailError, match="the label of the first image"):
+        position_shap(model, [(image, label) for image in IMAGES])
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,14 @@ onstart:
         FORK_SERVER = fork_server.start()
 
 
+onerror:
+    print(
+        "vitrail: stopped; the reason is above. What is done is kept: the same command goes on "
+        "from there",
+        file=sys.stderr,
+    )
+
+
 onsuccess:
     # The last line says where the result is. With --until it may not exist.
     for name in GIVEN.targets or ["all"]:

@@ -468,7 +468,8 @@ def told_claim(claim: Mapping[str, Any]) -> str:
     """Return in words what a judged claim asks of its left side, or of the difference of two."""
     relation, margin, unit = claim["relation"], claim["margin"], claim["unit"] or ""
     if claim["left"] is None or claim["right_name"]:  # not run, or of two cells
-        return f"a difference {told_relation(relation, margin)}{unit_of_difference(unit)}"
+        of = "of " if relation == "equal" else ""
+        return f"a difference {of}{told_relation(relation, margin)}{unit_of_difference(unit)}"
     return f"{told_relation(relation, margin, claim['right'])} {unit}".rstrip()
 
 

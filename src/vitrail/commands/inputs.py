@@ -325,7 +325,8 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
         if name.startswith("local-dir:"):
             remedies = ["name the folder of a model that timm's save_for_hf has written"]
         elif isinstance(error, OSError):  # as those of huggingface_hub are
-            remedies.append("run this once where there is a network")
+            network = "run this once where there is a network"
+            remedies = [network] if timm.is_model(name) else [network, *remedies]
         if pretrained and ":" not in name and not options:
             remedies.append("give --checkpoint FILE, or --no-pretrained for random weights")
         raise VitrailError(
