@@ -458,7 +458,8 @@ class Catalog(Links):
         }
         if name not in written and name not in self.papers:
             raise VitrailError(
-                f"target '{name}' is unknown{did_you_mean(name, {*self.targets, *written})}"
+                f"target '{name}' is unknown{did_you_mean(name, {*self.targets, *written})} "
+                "(docs/targets.md lists all)"
             )
         others = [
             scale

@@ -89,14 +89,14 @@ def controls_of(results: Results) -> str:
 
 
 def _headlines(results: Results) -> str:
-    """Return the table of the papers' main statements (`headline`) with their results."""
+    """Return the table of the papers' main statements (`headline`); those not run come last."""
     rows = [
         [paper.about.name, *_headline(claim)]
         for paper in results.papers
-        for claim in paper.claims
+        for claim in sorted(paper.claims, key=lambda claim: claim["status"] == "not run")
         if claim["headline"]
     ]
-    heads = ["paper", "main statement (source)", "kind", "here", "effect", "printed", "seeds"]
+    heads = ["paper", "main statement (source)", "here", "effect", "printed", "seeds"]
     return pipe_table(heads, rows, numbers=False) if rows else "No main statement."
 
 
@@ -104,8 +104,7 @@ def _headline(claim: Mapping[str, Any]) -> list[str]:
     """Return the table cells of a main statement."""
     return [
         markdown_escape(f"{claim['statement']} ({claim['source']})"),
-        claim["kind"],
-        f"**{claim['status']}**",
+        standing_of(claim, f"**{claim['status']}**"),
         *tested_effect(claim),
     ]
 
