@@ -20,7 +20,7 @@ import json
 import math
 import tempfile
 from collections import Counter
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -197,7 +197,8 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
     """Check the published results and those here against their records, then compare the two.
 
     Only the artifacts that are made here, or those of `asked`, are checked here and compared, and
-    only claims on them that are judged here.
+    only claims on them that are judged here. Of the published artifacts all are rendered again, or
+    those of `asked`.
 
     Raises:
         VitrailError: there is nothing to compare, of the scale or of one of the artifacts.
@@ -220,10 +221,11 @@ def compare_all(catalog: Catalog, asked: Sequence[Artifact] | None = None) -> Ou
             f"{catalog.results} holds no finished table or figure to compare; run "
             f"{catalog.snakemake('all')} first"
         )
-    altered = [*published_faults(catalog), *altered_here(artifacts, catalog)]
+    targets = {artifact.target for artifact in artifacts}
+    rendered = None if asked is None else targets
+    altered = [*published_faults(catalog, rendered), *altered_here(artifacts, catalog)]
     cells = [cell for artifact in artifacts for cell in compare(artifact, catalog, published)]
     ours = claims_of(catalog, catalog.results)
-    targets = {artifact.target for artifact in artifacts}
     of = ours["id"].astype(str).str.split("/").str[0] + "_" + ours["artifact"]
     ours = ours[of.isin(targets) & (ours["status"] != "not run")]
     compared = {cell.artifact for cell in cells}
@@ -271,18 +273,18 @@ def told_published(catalog: Catalog) -> str:
     )
 
 
-def published_faults(catalog: Catalog) -> Iterator[str]:
+def published_faults(catalog: Catalog, targets: Set[str] | None = None) -> Iterator[str]:
     """Yield the faults of the published results by themselves; no training or run is needed.
 
-    Every published table and figure is rendered again from the published records, and the folder is
-    compared with the last commit.
+    Every published table and figure, or those of `targets`, is rendered again from the published
+    records, and the folder is compared with the last commit.
     """
     folder = published_folder(catalog)
     records = read_published(folder)
     if not records:
         yield f"{folder} has no {RECORDS}, so nothing vouches for what is published"
     yield from changed_since_commit(folder)
-    yield from altered_publications(folder, records)
+    yield from altered_publications(folder, records, targets)
     known = {artifact.target for artifact in catalog.artifacts}
     for target in renderings(records):
         if target not in known:

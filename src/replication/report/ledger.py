@@ -13,7 +13,7 @@ import json
 import shlex
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Set
 from functools import partial
 from pathlib import Path
 
@@ -170,25 +170,28 @@ def changed_since_commit(folder: Path) -> Iterator[str]:
         yield f"{name} is not as it was committed; commit it, or set it aside with {aside}"
 
 
-def altered_publications(folder: Path, records: Mapping[Path, Record]) -> Iterator[str]:
-    """Yield a sentence for each published file that its records, rendered again, do not give."""
+def altered_publications(
+    folder: Path, records: Mapping[Path, Record], targets: Set[str] | None = None
+) -> Iterator[str]:
+    """Yield a sentence for each published file that its records, rendered again, do not give.
+
+    Of `targets`, if given, only the artifacts are rendered again; the others must exist.
+    """
     known = set()
-    for name, content in _given_by(records):
-        path = folder / name
-        known.add(path)
-        if not path.is_file():
-            yield f"{path} is gone; restore it with git checkout"
-        elif path.read_bytes() != content:
-            yield f"{path} is not what the published records give; restore it with git"
+    for target, node in renderings(records).items():
+        again = _given_by(node, records) if targets is None or target in targets else {}
+        for path in (folder / node.paper / file.name for file in node.files):
+            known.add(path)
+            if not path.is_file():
+                yield f"{path} is gone; restore it with git checkout"
+            elif again and path.read_bytes() != again[path.name]:
+                yield f"{path} is not what the published records give; restore it with git"
     for path in sorted(folder.glob("*/*.*")):
         if path not in known and path.name not in (RECORDS, LOGS):
             yield f"{path} rests on no published record; remove it"
 
 
-def _given_by(records: Mapping[Path, Record]) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of the tables and figures that records, rendered again, give."""
-    for node in renderings(records).values():
-        shown = [path for path in node.artifact.records if path in records]
-        measured = {path: as_measured(records[path], path) for path in shown}
-        for name, content in rendered(node.artifact, measured).items():
-            yield f"{node.paper}/{name}", content
+def _given_by(node: RenderingNode, records: Mapping[Path, Record]) -> dict[str, bytes]:
+    """Return the files of a table or figure by name, as records, rendered again, give them."""
+    shown = [path for path in node.artifact.records if path in records]
+    return rendered(node.artifact, {path: as_measured(records[path], path) for path in shown})

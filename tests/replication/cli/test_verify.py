@@ -10,7 +10,8 @@ import yaml
 
 from replication.config.schema import as_yaml
 from replication.records.records import digest_once
-from replication.report.ledger import RECORDS, published_folder
+from replication.report import ledger
+from replication.report.ledger import RECORDS, published_folder, read_published
 from tests.replication.cli.conftest import NUMBERS, SMALL
 
 
@@ -143,6 +144,22 @@ def test_only_what_is_asked_for_or_made_must_be_here(publish, verify, checkout):
     shutil.rmtree(checkout / "results" / "laptop")
     done = verify()
     assert (done.code, "run snakemake all --config scale=laptop" in done.err) == (2, True)
+
+
+def test_only_the_published_tables_that_are_asked_for_are_rendered_again(
+    publish, verify, monkeypatch
+):
+    folder = published_folder(publish())
+    records = read_published(folder)
+    asked = []
+    render = ledger.rendered
+    monkeypatch.setattr(
+        ledger, "rendered", lambda node, *given: asked.append(node.target) or render(node, *given)
+    )
+    for targets in (None, {"tiny_table1"}, {"tiny_table2"}):
+        asked.clear()
+        assert not [*ledger.altered_publications(folder, records, targets)]
+        assert asked == ([] if targets == {"tiny_table2"} else ["tiny_table1"])
 
 
 def test_a_target_that_has_nothing_to_compare_is_refused(publish, verify, draw):
