@@ -283,7 +283,7 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
     try:
         yield from without_room(catalog, artifacts)
         asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
-        yield from different_from(slurm.time_limits(), partitions_of(catalog), asked)
+        yield from different_from(slurm.limits(), partitions_of(catalog), asked)
         yield from _missing_account(catalog.root)
     except VitrailError as error:
         yield str(error)

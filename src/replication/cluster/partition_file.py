@@ -36,6 +36,13 @@ PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 CONFIG = PROFILE / "config.yaml"  # the profile itself
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
+# The limits that SLURM tells, with the resource of a job that each limits, and the unit.
+TOLD = {
+    "max_runtime": ("runtime", "minutes"),
+    "max_gpu": ("gpus", "GPUs of a node"),
+    "max_threads": ("threads", "CPUs of a node"),
+    "max_mem_mb": ("mem_mb", "MB of a node"),
+}
 
 
 def _minutes(value: Any) -> float:
@@ -187,27 +194,33 @@ def place_of(resource: str) -> str:
 
 
 def different_from(
-    slurm: Mapping[str, float], partitions: Iterable[Partition], jobs: Sequence[Resources]
+    slurm: Mapping[str, Mapping[str, float]],
+    partitions: Iterable[Partition],
+    jobs: Sequence[Resources],
 ) -> Iterator[str]:
-    """Yield a sentence for each partition that SLURM lacks, or whose jobs get less time from it.
+    """Yield a sentence for each partition that SLURM lacks, and for each limit that is too large.
 
-    `slurm` has the time limit in minutes of each of SLURM's partitions; if it is empty, nothing is
-    compared. `jobs` is what each job asks for: the limit of a partition matters only to the jobs
-    that suit it. Partitions of other clusters are not compared.
+    `slurm` has the limits of each of SLURM's partitions, by the keys of `TOLD`; if it is empty,
+    nothing is compared. `jobs` is what each job asks for: a limit of a partition matters only to
+    the jobs that suit it. Partitions of other clusters are not compared.
     """
     for partition in partitions if slurm else ():
-        name, written = partition.name, partition.limits.max_runtime
+        name = partition.name
         if partition.partition_cluster is not None:
             continue
-        asked = max((each.runtime for each in jobs if suitable([partition], each)), default=0)
         if name not in slurm:
             yield (
                 f"a partition {name} in SLURM, which has only {', '.join(sorted(slurm))}; correct "
                 f"its name in {PARTITIONS}"
             )
-        elif slurm[name] < min(written, asked):
-            limit = "none" if written == math.inf else f"{written:g} minutes"
-            yield (
-                f"the right max_runtime of partition {name}: SLURM's limit is {slurm[name]:g} "
-                f"minutes, and {PARTITIONS} has {limit}; set max_runtime: {slurm[name]:g} there"
-            )
+            continue
+        jobs_here = [each for each in jobs if suitable([partition], each)]
+        for field, (resource, unit) in TOLD.items():
+            limit, written = slurm[name][field], getattr(partition.limits, field)
+            asked = max((getattr(each, resource) for each in jobs_here), default=0)
+            if limit < min(written, asked):
+                here = "none" if written == math.inf else f"{written:.0f}"
+                yield (
+                    f"the right {field} of partition {name}: SLURM's limit is {limit:.0f} {unit}, "
+                    f"and {PARTITIONS} has {here}; set {field}: {limit:.0f} there"
+                )

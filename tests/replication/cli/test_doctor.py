@@ -191,13 +191,11 @@ def test_jobs_that_fit_into_no_partition_are_missing_one(papers, vitrail):
 
 def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail):
     """The trainings do not suit the partition without GPUs, so its limit does not matter."""
-    file, scontrol = papers / PARTITIONS, papers.with_name("scripts") / "scontrol"
+    file, sinfo = papers / PARTITIONS, papers.with_name("scripts") / "sinfo"
     file.parent.mkdir(parents=True)
-    scontrol.write_text(
-        "#!/bin/sh\necho Slurmctld is UP\n"
-        "echo PartitionName=cpu MaxTime=1-00:00:00\n"
-        "echo PartitionName=gpu MaxTime=01:00:00\n"
-    )
+    lines = ("cpu|1-00:00:00|16|64000|(null)", "gpu|1:00:00|96|500000|gpu:8")
+    sinfo.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    sinfo.chmod(0o755)
 
     def told(gpu):
         file.write_text(f"partitions:\n  cpu: {{}}\n  {gpu}\n")
