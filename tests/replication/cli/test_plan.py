@@ -255,6 +255,33 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
     assert "Each job fits" in vitrail("plan", "tiny_table1", "--scale", "full").out
 
 
+@pytest.mark.parametrize(
+    ("limit", "resource", "value"),
+    [("max_gpu", "gpus", 4), ("max_threads", "threads", 40), ("max_mem_mb", "mem_mb", 200_000)],
+)
+def test_what_exceeds_all_partitions_is_told_with_the_line_that_sets_it(
+    vitrail, checkout, limit, resource, value
+):
+    """A training has its threads from a line of the paper, and all else from the scale."""
+    (checkout / PROFILE).mkdir(parents=True)
+    limits = {"max_gpu": 8, limit: value}
+    (checkout / PARTITIONS).write_text(json.dumps({"partitions": {"gpu": limits}}))
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text("runs:\n  '*':\n    resources: {train: {threads: 64}}\n")
+
+    def told():
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        return found["without_room"]
+
+    (sentence,) = told()
+    path, line = re.search(rf"lower {resource} in (\S+):(\d+)$", sentence).groups()
+    lines = (checkout / path).read_text().splitlines()
+    row = int(line) - 1
+    lines[row] = re.sub(rf"(train: .*{resource}): \d+", rf"\1: {value}", lines[row])
+    (checkout / path).write_text("\n".join(lines))
+    assert told() == []
+
+
 def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
     said = "divided among the"
     assert said in vitrail("plan", "tiny_table1", "--scale", "small").out
