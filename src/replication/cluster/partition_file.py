@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveInt,
     field_validator,
     model_validator,
 )
@@ -155,6 +156,7 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
 class Profile(BaseModel):
     """What commands read of the SLURM profile; Snakemake reads the rest."""
 
+    jobs: PositiveInt | Literal["unlimited"] = 1
     retries: NonNegativeInt = 0
     default_resources: dict[str, Any] | list[Any] | None = Field(None, alias="default-resources")
 
@@ -171,6 +173,11 @@ class Profile(BaseModel):
             resource = key.replace("-", "_")
             raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
         return written
+
+    @property
+    def at_once(self) -> float:
+        """Return the largest number of jobs that may run at once."""
+        return math.inf if self.jobs == "unlimited" else self.jobs
 
     @property
     def account(self) -> str:

@@ -99,13 +99,14 @@ class Estimate:
     """The estimate for some artifacts and the runs that they need, on one kind of device.
 
     `ours` are the runs of rows that the papers do not have; they may or may not be among the
-    artifacts' runs.
+    artifacts' runs. `at_once` is the number of trainings whose checkpoints count in `disk`.
     """
 
     catalog: Catalog
     artifacts: Sequence[Artifact]
     costs: Costs
     ours: Sequence[Run]
+    at_once: float = 1
 
     def __post_init__(self) -> None:
         self.runs = self.catalog.runs_of(*self.artifacts)
@@ -162,10 +163,11 @@ class Estimate:
         costs, runs_root = self.costs, self.catalog.runs_root
         missing = [run for run in self.runs if not (run.record.is_file() or run.weights.is_file())]
         weights = sum(costs.weights_bytes(run) for run in missing)
-        checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
+        each = sorted(map(costs.checkpoints_bytes, missing), reverse=True)
+        checkpoints = sum(each[: int(min(self.at_once, len(each)))])
         found = [
             ("weights still to be written", runs_root, weights),
-            ("checkpoints, at most, of each training under way", runs_root, checkpoints),
+            ("checkpoints, at most, of each training that runs at once", runs_root, checkpoints),
         ]
         # Datasets with the same folder share their files, so each folder counts once.
         downloads = {

@@ -171,6 +171,22 @@ def test_a_disk_that_is_too_small_for_all_that_it_gets_is_missing_room(
         )
 
 
+@pytest.mark.parametrize(("jobs", "room"), [(2, "11.2"), (100, "67.4"), ("unlimited", "67.4")])
+def test_the_checkpoints_of_all_trainings_that_run_at_once_need_room(
+    papers, vitrail, monkeypatch, jobs, room
+):
+    """Each training of Table 1 keeps at most 0.66 GB."""
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    config.write_text(f"jobs: {jobs}\n")
+    usage = shutil.disk_usage(papers)._replace(free=10**8)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    done = vitrail("doctor", "table1", "--scale", "full", "--data", "new", "--json")
+    (told,) = (sentence for sentence in json.loads(done.out)["missing"] if " of room " in sentence)
+    assert told.startswith(f"{room} GB of room")
+    assert f"lower jobs in {CONFIG}" in told
+
+
 def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     file = papers / PARTITIONS
     file.parent.mkdir(parents=True)
