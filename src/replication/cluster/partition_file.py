@@ -163,15 +163,24 @@ class Profile(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _resources_are_below_their_key(cls, written: Any) -> Any:
-        """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does."""
+        """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does.
+
+        Also refuse an empty one, which Snakemake ignores.
+        """
         if not isinstance(written, dict):
             return written
         resources = written.get("default-resources")
-        below = map(str, resources if isinstance(resources, dict) else ())
+        below = resources if isinstance(resources, dict) else {}
         options = [key for key in map(str, written) if re.match("slurm[-_]", key)]
-        for key in [*options, *(key for key in below if "-" in key)]:
+        for key in [*options, *(key for key in map(str, below) if "-" in key)]:
             resource = key.replace("-", "_")
             raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
+        for key, value in below.items():
+            if value in (None, ""):
+                raise ValueError(
+                    f"'{key}' below 'default-resources:' is empty; write its value or delete the "
+                    "line"
+                )
         return written
 
     @property
@@ -190,7 +199,7 @@ def read_profile(root: Path) -> Profile:
     """Return the SLURM profile of a checkout; its defaults if there is none.
 
     Raises:
-        VitrailError: the file is no valid YAML, or has a value that Snakemake refuses.
+        VitrailError: the file is no valid YAML, or has a value that Snakemake refuses or ignores.
     """
     return load(Profile, root / CONFIG) if (root / CONFIG).is_file() else Profile()
 

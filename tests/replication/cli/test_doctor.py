@@ -240,6 +240,17 @@ def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
     assert "as 'slurm_account', indented, below 'default-resources:'" in done.out
 
 
+@pytest.mark.parametrize("value", ["", "''"])
+def test_an_empty_resource_of_all_jobs_is_told(papers, vitrail, value):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    config.write_text(f"default-resources:\n  slurm_account: {value}\n")
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    (sentence,) = json.loads(done.out)["missing"]
+    assert sentence.startswith(str(CONFIG))
+    assert "'slurm_account'" in sentence
+
+
 def test_an_account_that_slurm_does_not_give_is_told(papers, vitrail):
     scripts, config = papers.with_name("scripts"), papers / CONFIG
     config.parent.mkdir(parents=True)
