@@ -31,7 +31,7 @@ from replication.cluster import slurm
 from replication.cpu_limits import MB, usable_cores, usable_memory
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, did_you_mean
 from vitrail.provenance import require_gpu_build
 
 if TYPE_CHECKING:
@@ -297,9 +297,33 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
         yield from without_room(catalog, artifacts)
         asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
         yield from different_from(slurm.limits(), partitions_of(catalog), asked)
+        yield from _unknown_keys(catalog.root)
         yield from _missing_account(catalog.root)
     except VitrailError as error:
         yield str(error)
+
+
+def _unknown_keys(root: Path) -> Iterator[str]:
+    """Name the keys of the SLURM profile that are no options of Snakemake.
+
+    Snakemake names neither the file nor the line.
+    """
+    from snakemake.cli import get_argument_parser
+
+    from replication.cluster.partition_file import CONFIG
+    from replication.config.schema import place_of, read_mapping
+
+    if not (root / CONFIG).is_file():
+        return
+    written = read_mapping(root / CONFIG)
+    options = [name.removeprefix("--") for name in get_argument_parser()._option_string_actions]
+    for key in written:
+        # Snakemake takes the beginning of an option for it, and reads __use_yte__ itself.
+        if not key.startswith("__") and not any(name.startswith(key) for name in options):
+            yield (
+                f"{place_of(written, key)}: snakemake has no option '{key}'"
+                f"{did_you_mean(key, options)}; correct the key"
+            )
 
 
 def _missing_account(root: Path) -> Iterator[str]:

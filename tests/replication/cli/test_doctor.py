@@ -240,6 +240,23 @@ def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
     assert "as 'slurm_account', indented, below 'default-resources:'" in done.out
 
 
+def test_a_key_of_the_profile_that_snakemake_does_not_know_is_told(papers, root, vitrail):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    text = (root / CONFIG).read_text()
+
+    def told(text):
+        config.write_text(text)
+        found = json.loads(vitrail("doctor", "table1", "--scale", "full", "--json").out)
+        return [sentence for sentence in found["missing"] if sentence.startswith(f"{CONFIG}:")]
+
+    assert told(text) == []
+    (sentence,) = told(text.replace("jobs: 100", "jbos: 100"))
+    line = text[: text.index("jobs: 100")].count("\n") + 1
+    assert sentence.startswith(f"{CONFIG}:{line}: ")
+    assert "'jbos'; did you mean 'jobs'" in sentence
+
+
 @pytest.mark.parametrize("value", ["", "''"])
 def test_an_empty_resource_of_all_jobs_is_told(papers, vitrail, value):
     config = papers / CONFIG
