@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from snakemake_executor_plugin_slurm.partitions import Partition
 from replication.cluster.partition_file import (
     CONFIG,
     PARTITIONS,
+    TOLD,
     longest,
     read_profile,
     suitable,
@@ -219,9 +220,24 @@ class Estimate:
             say(
                 f"Each job fits into a partition of {PARTITIONS}. By these estimates each "
                 "training, and each evaluation with a price, ends within its time limit.",
+                *self._assumptions(),
                 "",
             )
         self._print_disk()
+
+    def _assumptions(self) -> Iterator[str]:
+        """Yield a sentence on the limits of partitions that are not set, if there are any."""
+        unset: dict[str, list[str]] = defaultdict(list)
+        for partition in self._partitions:
+            for field in TOLD:
+                if getattr(partition.limits, field) == math.inf:
+                    unset[field].append(partition.name)
+        if unset:
+            told = "; ".join(f"{field} of {', '.join(names)}" for field, names in unset.items())
+            yield (
+                f"Not set in {PARTITIONS}, so each is assumed to be large enough: {told}. Where "
+                "SLURM answers, `vitrail doctor` compares them with its limits."
+            )
 
     def _print_steps(self) -> None:
         title = "Steps (by the files that exist; snakemake -n says which of them are out of date)"

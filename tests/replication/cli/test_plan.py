@@ -252,7 +252,14 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
     assert "Each job fits" not in out  # jobs of this scale are not submitted
     (checkout / PARTITIONS).write_text("partitions: {cpu: {}, gpu: {max_gpu: 8}}")
     full.write_text("{}")
-    assert "Each job fits" in vitrail("plan", "tiny_table1", "--scale", "full").out
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Each job fits" in out
+    for limit in ("max_runtime", "max_threads", "max_mem_mb"):
+        assert f"{limit} of cpu, gpu" in " ".join(out.split())
+    limits = {"max_gpu": 8, "max_runtime": 2880, "max_threads": 80, "max_mem_mb": 400_000}
+    (checkout / PARTITIONS).write_text(json.dumps({"partitions": {"gpu": limits}}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert ("Each job fits" in out, "Not set in" in out) == (True, False)
 
 
 @pytest.mark.parametrize(
