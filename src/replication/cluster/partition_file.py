@@ -66,12 +66,22 @@ def _minutes(value: Any) -> float:
     return float(minutes)
 
 
+def _megabytes(value: Any) -> Any:
+    """Return a limit of memory; raises ValueError for a text that is no number, such as 64G."""
+    if isinstance(value, str) and not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise ValueError("write MB without a unit, such as 64000")
+    return value
+
+
+Megabytes = Annotated[NonNegativeFloat, BeforeValidator(_megabytes)]
+
+
 class Limits(Strict):
     """The limits of one partition; the fields are those that the executor for SLURM knows."""
 
     max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
-    max_mem_mb: NonNegativeFloat = math.inf
-    max_mem_mb_per_cpu: NonNegativeFloat = math.inf
+    max_mem_mb: Megabytes = math.inf
+    max_mem_mb_per_cpu: Megabytes = math.inf
     max_cpus_per_task: NonNegativeFloat = math.inf
     max_threads: NonNegativeFloat = math.inf
     max_nodes: NonNegativeFloat = math.inf

@@ -70,6 +70,7 @@ def test_a_time_is_read_as_slurm_writes_it(file, written, minutes):
         ),
         ("partitions:\n  gpu: {max_gpu: eight}\n", ":2: 'partitions.gpu.max_gpu' is 'eight'"),
         ("partitions:\n  gpu: {max_runtime: two days}\n", "'two days': write minutes"),
+        ("partitions:\n  gpu: {max_mem_mb: 64G}\n", "'64G': write MB"),
         *(
             (f"partitions:\n  gpu: {{max_runtime: {wrong}}}\n", "write minutes")
             for wrong in ("0", "30:00", ".nan", "true", "-.inf", "99999999")
