@@ -305,7 +305,7 @@ class Estimate:
             (artifact,) = self.artifacts
             first = artifact.row_header or "row"
             parts = [(row, runs_of_row(artifact, row, self.catalog)) for row in artifact.rows]
-        rows = {name: training_work(used, self.costs) for name, used in parts}
+        rows = {name: training_work(used, self.costs) for name, used in parts if used}
         self._print_work("Training", (first, "runs"), rows, "total, each run once", self.training)
         if self.ours:
             hours = between(training_work(self.ours, self.costs).whole.times(1 / 3600))

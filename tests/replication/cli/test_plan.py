@@ -348,13 +348,14 @@ def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_ou
     assert of_ours == pytest.approx(hours)  # mixup trains as long as plain
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert "Not counted are rows that the papers lack: 1 run" in out
+    assert re.search(r"^Plain ", out, re.MULTILINE)
+    assert not re.search(r"^Mixup ", out, re.MULTILINE)  # a row of zeros
     settings = checkout / "configs" / "default.yaml"
     settings.write_text(settings.read_text().replace("extensions: null", "extensions: true"))
     assert planned() == (2, pytest.approx(2 * hours), pytest.approx(of_ours), True)
-    assert (
-        "Of these are for rows that the papers lack"
-        in vitrail("plan", "tiny_table1", "--scale", "full").out
-    )
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Of these are for rows that the papers lack" in out
+    assert re.search(r"^Mixup ", out, re.MULTILINE)
 
 
 def test_hours_are_images_of_all_seeds_over_speed(catalog):
