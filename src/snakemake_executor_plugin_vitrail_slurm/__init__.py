@@ -80,7 +80,9 @@ PASSING_REFUSAL = re.compile(
     r"[Ii]nvalid (auth|job credential)|[Aa]uthentication|not responding|\(inactive or drain\)|"
     r"\(down, drained or reserved\)|No valid SLURM job ID|\[Errno (11|12)\]"
 )
-# What a refusal or a reason for pending is about, and the resource of a job that says so.
+NODE_LIMITS = "max_gpu, max_threads and max_mem_mb"
+# What a refusal or a reason for pending is about, and the resource of a job that says so, or the
+# limits of a partition that have let the job through.
 ABOUT = {
     "invalid ?account|account ?not ?(allowed|permitted)|given account|specify an account": (
         "slurm_account"
@@ -89,6 +91,7 @@ ABOUT = {
     "invalid ?qos|qos ?not ?(allowed|permitted)": "qos",
     "invalid feature|bad ?constraints": "constraint",
     "generic resource": "gpu_model",
+    "node configuration|can ?not be satisfied": NODE_LIMITS,
 }
 # The base executor's message for an exception that is no refusal by SLURM.
 EXCEPTION = re.compile(r"Job submission failed with exception: (?!SLURM job submission failed\.)")
@@ -312,12 +315,13 @@ class Executor(SlurmExecutor):
     def _places(self, said: str, job: Any) -> str:
         """Return the fields to correct, with their files, for what SLURM said; "" if unknown."""
         named = [name for about, name in ABOUT.items() if re.search(about, said, re.IGNORECASE)]
-        return " or ".join(
-            f"the partitions in {self._partition_file or PARTITIONS}"
-            if name == "slurm_partition" and not job.resources.get(name)
-            else place_of(name)
-            for name in named
-        )
+        partitions = f"the partitions in {self._partition_file or PARTITIONS}"
+        places = {
+            NODE_LIMITS: f"{NODE_LIMITS} of {partitions}, or the resources of the job in its scale "
+            "file (`vitrail doctor TARGET --scale SCALE` says which)",
+            "slurm_partition": "" if job.resources.get("slurm_partition") else partitions,
+        }
+        return " or ".join(places.get(name) or place_of(name) for name in named)
 
     def _most(self, job: Any, resource: str) -> float:
         """Return the largest limit of a resource among partitions that suit all else of a job."""

@@ -1,5 +1,7 @@
 """Each fault of a cluster by itself, on the simulated SLURM: the target is made, or one is told."""
 
+import re
+
 import pytest
 
 from replication.cluster.failures import Failure
@@ -99,16 +101,17 @@ def test_no_job_is_forgotten_while_queries_fail(simulate, targets):
         ({"slurm_account": "theirs"}, "Invalid account", "slurm_account"),
         ({"slurm_account": "theirs"}, "Invalid account", "the partitions in slurm/partitions.yaml"),
         ({"gpu": 1, "gpu_model": "none"}, "Invalid generic resource", "gpu_model"),
-        ({"mem_mb": 10**6}, "node configuration is not available", ""),
+        ({"mem_mb": 10**6}, "node configuration is not available", "max_mem_mb"),
     ],
 )
 def test_a_refusal_that_cannot_pass_is_final_and_told(simulate, targets, asked, reason, places):
-    """It names the file and the field that the user can correct, if one decides."""
+    """It names the file and the field that the user can correct."""
     done = simulate(targets(1), snakemake={"asked": asked})
     assert len(done.failed) == 1
     (message,) = told(done, reason)
-    assert ("slurm/config.yaml" in message) == bool(places)
-    assert places in message.partition("sbatch call")[0]
+    remedy = message.partition("sbatch call")[0]
+    assert re.search(r"slurm/(config|partitions)\.yaml", remedy)
+    assert places in remedy
     assert done.slurm.refusals == 1
 
 

@@ -11,6 +11,7 @@ rule fetch_dataset:
         str(CATALOG.fetched / "logs" / "{dataset}.log"),
     benchmark:
         str(CATALOG.fetched / "logs" / "{dataset}.tsv")
+    retries: 0  # it tries each mirror several times
     localrule: True
     conda:
         "../../envs/environment.yml"
@@ -31,6 +32,7 @@ rule fetch_weights:
         str(CATALOG.fetched / "logs" / "{name}.log"),
     benchmark:
         str(CATALOG.fetched / "logs" / "{name}.tsv")
+    retries: 0  # it tries each mirror several times
     localrule: True
     conda:
         "../../envs/environment.yml"

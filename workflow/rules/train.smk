@@ -39,19 +39,20 @@ rule train:
         placed=placed,
         processes=processes_of_node,
     # Each node runs one process for each GPU, with an equal share of the threads. Processes connect
-    # to the first node, where this command runs, at the address that the command VITRAIL_ADDRESS
-    # prints there (docs/cluster.md). The signal before the end of the job's time is for them, not
+    # to the first node, where this command runs, at the address that `vitrail address` prints there
+    # (docs/cluster.md). The signal before the end of the job's time is for them, not
     # for torchrun.
     shell:
         "processes={params.processes} nodes={resources.nodes}\n"
         "export OMP_NUM_THREADS=$(( {threads} > processes ? {threads} / processes : 1 ))\n"
         "launch=python\n"
         "if (( nodes > 1 )); then\n"
+        "    address=$(python -m vitrail address 2> {log:q}) || exit\n"
         '    launch="srun --nodes=$nodes --ntasks=$nodes --cpus-per-task={threads} --cpu-bind=quiet"\n'
         '    launch+=" --kill-on-bad-exit=1 env --ignore-signal=USR1"\n'
         '    launch+=" torchrun --nnodes=$nodes --nproc-per-node=$processes"\n'
         '    launch+=" --rdzv-backend=c10d --rdzv-id=$SLURM_JOB_ID"\n'
-        '    launch+=" --rdzv-endpoint=$(eval "${{VITRAIL_ADDRESS:-hostname}}"):$(( 20000 + SLURM_JOB_ID % 20000 ))"\n'
+        '    launch+=" --rdzv-endpoint=$address:$(( 20000 + SLURM_JOB_ID % 20000 ))"\n'
         "elif (( processes > 1 )); then\n"
         '    launch="torchrun --standalone --nproc-per-node=$processes"\n'
         "fi\n"

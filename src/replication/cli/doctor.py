@@ -31,7 +31,7 @@ from replication.cluster import slurm
 from replication.cpu_limits import MB, usable_cores, usable_memory
 from vitrail.commands import count, heading, say, table
 from vitrail.commands.app import Json, command
-from vitrail.errors import VitrailError
+from vitrail.errors import VitrailError, did_you_mean
 from vitrail.provenance import require_gpu_build
 
 if TYPE_CHECKING:
@@ -208,17 +208,30 @@ def _missing(
             told = ", ".join(users) if len(users) <= NAMED else count(len(users), "target")
             yield f"dataset {dataset['name']}; it blocks {told}"
     yield from _missing_permissions(record, catalog)
-    yield from _missing_room(catalog, artifacts)
+    on_cluster = catalog.scale.device != "cpu" and found["slurm"]["reachable"]
+    yield from _missing_room(catalog, artifacts, on_cluster)
 
 
-def _missing_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[str]:
-    """Say of the folders of runs and data if their disk is too small for what is still to come."""
+def _missing_room(
+    catalog: Catalog, artifacts: Sequence[Artifact], on_cluster: bool
+) -> Iterator[str]:
+    """Say of the folders of runs and data if their disk is too small for what is still to come.
+
+    On a cluster, as many trainings as the SLURM profile allows may run at once; elsewhere one.
+    """
+    from replication.cluster.partition_file import CONFIG, read_profile
     from replication.pricing.estimate import Estimate
     from replication.pricing.speed import costs_on
 
     needed: dict[int, int] = defaultdict(int)
     folders: dict[int, dict[str, Path]] = defaultdict(dict)
-    disk = Estimate(catalog, artifacts, costs_on(catalog, None)[1], ours=()).disk
+    at_once = 1.0
+    if on_cluster:
+        with suppress(VitrailError):  # `_missing_for_gpus` tells a mistake in the profile
+            at_once = read_profile(catalog.root).at_once
+    # Each training that runs keeps checkpoints.
+    fewer = f"lower jobs in {CONFIG} so that fewer trainings run at once, " if at_once > 1 else ""
+    disk = Estimate(catalog, artifacts, costs_on(catalog, None)[1], (), at_once).disk
     for setting, folder in (("runs_root", catalog.runs_root), ("data_root", catalog.data_root)):
         device = _closest(folder).stat().st_dev
         folders[device][setting] = folder
@@ -228,8 +241,8 @@ def _missing_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterator[s
         if needed[device] > free:
             yield (
                 f"{size(needed[device])} of room in {' and '.join(map(str, held.values()))}, whose "
-                f"disk has {size(free)} free; make room, or set {' or '.join(held)} to a folder on "
-                "a larger disk"
+                f"disk has {size(free)} free; make room, {fewer}or set {' or '.join(held)} to a "
+                "folder on a larger disk"
             )
 
 
@@ -283,10 +296,34 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
     try:
         yield from without_room(catalog, artifacts)
         asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
-        yield from different_from(slurm.time_limits(), partitions_of(catalog), asked)
+        yield from different_from(slurm.limits(), partitions_of(catalog), asked)
+        yield from _unknown_keys(catalog.root)
         yield from _missing_account(catalog.root)
     except VitrailError as error:
         yield str(error)
+
+
+def _unknown_keys(root: Path) -> Iterator[str]:
+    """Name the keys of the SLURM profile that are no options of Snakemake.
+
+    Snakemake names neither the file nor the line.
+    """
+    from snakemake.cli import get_argument_parser
+
+    from replication.cluster.partition_file import CONFIG
+    from replication.config.schema import place_of, read_mapping
+
+    if not (root / CONFIG).is_file():
+        return
+    written = read_mapping(root / CONFIG)
+    options = [name.removeprefix("--") for name in get_argument_parser()._option_string_actions]
+    for key in written:
+        # Snakemake takes the beginning of an option for it, and reads __use_yte__ itself.
+        if not key.startswith("__") and not any(name.startswith(key) for name in options):
+            yield (
+                f"{place_of(written, key)}: snakemake has no option '{key}'"
+                f"{did_you_mean(key, options)}; correct the key"
+            )
 
 
 def _missing_account(root: Path) -> Iterator[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import socket
+import subprocess
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -17,7 +18,7 @@ import typer
 from replication.cli.options import Data
 from replication.jobs import fork_server
 from vitrail.commands.app import command
-from vitrail.errors import exit_on_error
+from vitrail.errors import VitrailError, exit_on_error
 from vitrail.files import sha256, write_atomically
 
 if TYPE_CHECKING:
@@ -164,6 +165,30 @@ def fetch_weights(
     get(weights, output)
     told = "its digest is that of the registry" if weights.pinned else "not pinned: digest noted"
     print(f"{output}: {told}")
+
+
+@command(hidden=True)
+def address() -> None:
+    """Print the address to which the other nodes of a training connect.
+
+    The command in the environment variable VITRAIL_ADDRESS prints it; without one, `hostname`.
+
+    \b
+    VITRAIL_ADDRESS='hostname --fqdn' vitrail address
+    """
+    from replication.cluster.failures import explained
+
+    asked = os.environ.get("VITRAIL_ADDRESS") or "hostname"
+    with explained():
+        done = subprocess.run(["bash", "-c", asked], stdout=subprocess.PIPE, text=True, check=False)
+        printed = done.stdout.split()
+        if done.returncode or len(printed) != 1:
+            raise VitrailError(
+                f"VITRAIL_ADDRESS is '{asked}', which must print one address here and printed "
+                f"{' and '.join(printed) or 'nothing'} (exit status {done.returncode}); set it to "
+                "a command such as 'hostname --fqdn'"
+            )
+    print(*printed)
 
 
 @command(hidden=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     AliasChoices,
@@ -22,6 +22,7 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
+    PositiveInt,
     field_validator,
     model_validator,
 )
@@ -36,6 +37,13 @@ PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 CONFIG = PROFILE / "config.yaml"  # the profile itself
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
+# The limits that SLURM tells, with the resource of a job that each limits, and the unit.
+TOLD = {
+    "max_runtime": ("runtime", "minutes"),
+    "max_gpu": ("gpus", "GPUs of a node"),
+    "max_threads": ("threads", "CPUs of a node"),
+    "max_mem_mb": ("mem_mb", "MB of a node"),
+}
 
 
 def _minutes(value: Any) -> float:
@@ -58,12 +66,22 @@ def _minutes(value: Any) -> float:
     return float(minutes)
 
 
+def _megabytes(value: Any) -> Any:
+    """Return a limit of memory; raises ValueError for a text that is no number, such as 64G."""
+    if isinstance(value, str) and not re.fullmatch(r"\d+(\.\d+)?", value):
+        raise ValueError("write MB without a unit, such as 64000")
+    return value
+
+
+Megabytes = Annotated[NonNegativeFloat, BeforeValidator(_megabytes)]
+
+
 class Limits(Strict):
     """The limits of one partition; the fields are those that the executor for SLURM knows."""
 
     max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
-    max_mem_mb: NonNegativeFloat = math.inf
-    max_mem_mb_per_cpu: NonNegativeFloat = math.inf
+    max_mem_mb: Megabytes = math.inf
+    max_mem_mb_per_cpu: Megabytes = math.inf
     max_cpus_per_task: NonNegativeFloat = math.inf
     max_threads: NonNegativeFloat = math.inf
     max_nodes: NonNegativeFloat = math.inf
@@ -148,22 +166,37 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
 class Profile(BaseModel):
     """What commands read of the SLURM profile; Snakemake reads the rest."""
 
+    jobs: PositiveInt | Literal["unlimited"] = 1
     retries: NonNegativeInt = 0
     default_resources: dict[str, Any] | list[Any] | None = Field(None, alias="default-resources")
 
     @model_validator(mode="before")
     @classmethod
     def _resources_are_below_their_key(cls, written: Any) -> Any:
-        """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does."""
+        """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does.
+
+        Also refuse an empty one, which Snakemake ignores.
+        """
         if not isinstance(written, dict):
             return written
         resources = written.get("default-resources")
-        below = map(str, resources if isinstance(resources, dict) else ())
+        below = resources if isinstance(resources, dict) else {}
         options = [key for key in map(str, written) if re.match("slurm[-_]", key)]
-        for key in [*options, *(key for key in below if "-" in key)]:
+        for key in [*options, *(key for key in map(str, below) if "-" in key)]:
             resource = key.replace("-", "_")
             raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
+        for key, value in below.items():
+            if value in (None, ""):
+                raise ValueError(
+                    f"'{key}' below 'default-resources:' is empty; write its value or delete the "
+                    "line"
+                )
         return written
+
+    @property
+    def at_once(self) -> float:
+        """Return the largest number of jobs that may run at once."""
+        return math.inf if self.jobs == "unlimited" else self.jobs
 
     @property
     def account(self) -> str:
@@ -176,7 +209,7 @@ def read_profile(root: Path) -> Profile:
     """Return the SLURM profile of a checkout; its defaults if there is none.
 
     Raises:
-        VitrailError: the file is no valid YAML, or has a value that Snakemake refuses.
+        VitrailError: the file is no valid YAML, or has a value that Snakemake refuses or ignores.
     """
     return load(Profile, root / CONFIG) if (root / CONFIG).is_file() else Profile()
 
@@ -187,27 +220,33 @@ def place_of(resource: str) -> str:
 
 
 def different_from(
-    slurm: Mapping[str, float], partitions: Iterable[Partition], jobs: Sequence[Resources]
+    slurm: Mapping[str, Mapping[str, float]],
+    partitions: Iterable[Partition],
+    jobs: Sequence[Resources],
 ) -> Iterator[str]:
-    """Yield a sentence for each partition that SLURM lacks, or whose jobs get less time from it.
+    """Yield a sentence for each partition that SLURM lacks, and for each limit that is too large.
 
-    `slurm` has the time limit in minutes of each of SLURM's partitions; if it is empty, nothing is
-    compared. `jobs` is what each job asks for: the limit of a partition matters only to the jobs
-    that suit it. Partitions of other clusters are not compared.
+    `slurm` has the limits of each of SLURM's partitions, by the keys of `TOLD`; if it is empty,
+    nothing is compared. `jobs` is what each job asks for: a limit of a partition matters only to
+    the jobs that suit it. Partitions of other clusters are not compared.
     """
     for partition in partitions if slurm else ():
-        name, written = partition.name, partition.limits.max_runtime
+        name = partition.name
         if partition.partition_cluster is not None:
             continue
-        asked = max((each.runtime for each in jobs if suitable([partition], each)), default=0)
         if name not in slurm:
             yield (
                 f"a partition {name} in SLURM, which has only {', '.join(sorted(slurm))}; correct "
                 f"its name in {PARTITIONS}"
             )
-        elif slurm[name] < min(written, asked):
-            limit = "none" if written == math.inf else f"{written:g} minutes"
-            yield (
-                f"the right max_runtime of partition {name}: SLURM's limit is {slurm[name]:g} "
-                f"minutes, and {PARTITIONS} has {limit}; set max_runtime: {slurm[name]:g} there"
-            )
+            continue
+        jobs_here = [each for each in jobs if suitable([partition], each)]
+        for field, (resource, unit) in TOLD.items():
+            limit, written = slurm[name][field], getattr(partition.limits, field)
+            asked = max((getattr(each, resource) for each in jobs_here), default=0)
+            if limit < min(written, asked):
+                here = "none" if written == math.inf else f"{written:.0f}"
+                yield (
+                    f"the right {field} of partition {name}: SLURM's limit is {limit:.0f} {unit}, "
+                    f"and {PARTITIONS} has {here}; set {field}: {limit:.0f} there"
+                )

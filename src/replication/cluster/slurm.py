@@ -9,10 +9,12 @@ import shutil
 import subprocess
 
 SECONDS = 10  # to wait for an answer
-LIMIT = re.compile(
-    r"^PartitionName=(\S+) .*?\bMaxTime=(?:UNLIMITED|(?:(\d+)-)?(\d+):(\d+):\d+)", re.MULTILINE
+SHOWN = "%R|%l|%c|%m|%G"  # partition, time limit, and CPUs, MB and generic resources of a node
+LINE = re.compile(
+    r"^(\S+)\|(?:infinite|(?:(\d+)-)?(?:(\d+):)?(\d+):\d+)\|(\d+)\|(\d+)\|(.*)$", re.MULTILINE
 )
-"""Matches a partition of ``scontrol --oneliner show partition``: name, days, hours, minutes."""
+"""Matches a line of `SHOWN`: partition, days, hours, minutes, CPUs, MB, generic resources."""
+GPUS = re.compile(r"\bgpu(?::[\w.-]+)?:(\d+)")  # gpu:8, or gpu:a100:8(S:0-1)
 
 
 def controller() -> tuple[bool, str]:
@@ -27,13 +29,25 @@ def controller() -> tuple[bool, str]:
     return True, "controller up"
 
 
-def time_limits() -> dict[str, float]:
-    """Return the time limit in minutes of each partition; {} without an answer."""
-    shown = _ask("scontrol", "--all", "--oneliner", "show", "partition") or ""
-    return {
-        name: (int(days or 0) * 24 + int(hours)) * 60 + int(minutes) if hours else math.inf
-        for name, days, hours, minutes in LIMIT.findall(shown)
-    }
+def limits() -> dict[str, dict[str, float]]:
+    """Return the limits of each partition, named as in the partition file; {} without an answer.
+
+    They are the minutes of a job, and the GPUs, CPUs and MB of a node. Where nodes differ, each is
+    the largest.
+    """
+    found: dict[str, dict[str, float]] = {}
+    shown = _ask("sinfo", "--all", "--exact", "--noheader", f"--format={SHOWN}") or ""
+    for name, days, hours, minutes, cpus, memory, resources in LINE.findall(shown):
+        time = (int(days or 0) * 24 + int(hours or 0)) * 60 + int(minutes) if minutes else math.inf
+        of_node = {
+            "max_runtime": time,
+            "max_gpu": sum(map(int, GPUS.findall(resources))),
+            "max_threads": int(cpus),
+            "max_mem_mb": int(memory),
+        }
+        others = found.get(name, of_node)
+        found[name] = {limit: max(others[limit], value) for limit, value in of_node.items()}
+    return found
 
 
 def accounts() -> set[str]:

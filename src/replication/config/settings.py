@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, Field, NonNegativeFloat, NonNegativeInt, PositiveInt
 from pydantic.json_schema import SkipJsonSchema
 
-from replication.config.schema import StandIns, Strict, merge, parse, read_mapping
+from replication.config.schema import AsWritten, StandIns, Strict, merge, parse, read_mapping
 from vitrail.errors import VitrailError, require_known
 
 Step = Literal["train", "evaluate", "benchmark"]
@@ -113,12 +113,15 @@ class TrainingOptions(Strict):
 
 
 class RunSettings(TrainingOptions):
-    """The number of runs of a recipe, their training options, and the resources of its nodes."""
+    """The number of runs of a recipe, their training options, and the resources of its nodes.
+
+    The resources are kept as they are written, with their places; `resources_of` reads them.
+    """
 
     seeds: PositiveInt = Field(
         1, description="runs of each recipe, seeded by one number after the other"
     )
-    resources: dict[Step, Resources] = {}
+    resources: Annotated[dict[Step, Resources], AsWritten] = {}
 
     @property
     def options(self) -> TrainingOptions:
@@ -129,13 +132,14 @@ class RunSettings(TrainingOptions):
         """Return these settings with those that `deltas` set merged over them, in their order."""
         own = set(RunSettings.model_fields)
         written = (
-            settings.model_dump(include=own, exclude_unset=True) for settings in (self, *deltas)
+            {name: getattr(settings, name) for name in settings.model_fields_set & own}
+            for settings in (self, *deltas)
         )
         return RunSettings.model_validate(merge({}, *written))
 
     def resources_of(self, step: Step) -> Resources:
         """Return the resources that a node of this step asks for."""
-        return self.resources.get(step, Resources())
+        return Resources.model_validate(self.resources.get(step, {}))
 
 
 class Scale(RunSettings):

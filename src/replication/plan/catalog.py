@@ -21,6 +21,7 @@ from replication.config.datasets import find, load_registry
 from replication.config.recipe import short_hash
 from replication.config.settings import (
     Resources,
+    RunSettings,
     Settings,
     known_scales,
     load_scale,
@@ -210,9 +211,12 @@ class Catalog(Links):
 
     def resources(self, of: Run | Measurement) -> Resources:
         """Return the resources that the training of a run, or a measurement, asks for."""
+        return resources_of(of, self.run_settings(of), self.scale.device)
+
+    def run_settings(self, of: Run | Measurement) -> RunSettings:
+        """Return the settings of the recipe of a run, or of the one that a measurement is of."""
         run = of if isinstance(of, Run) else of.on
-        settings = self.paper(of.paper).run_settings(run.name if run else None)
-        return resources_of(of, settings, self.scale.device)
+        return self.paper(of.paper).run_settings(run.name if run else None)
 
     def training_node(self, run: Run) -> TrainingNode:
         """Return the node that trains a run.

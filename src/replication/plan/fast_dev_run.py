@@ -59,7 +59,7 @@ def run_settings_of(settings: RunSettings) -> RunSettings:
         step: asked.model_copy(
             update={"mem_mb": min(MEM_MB, asked.mem_mb), "runtime": min(MINUTES, asked.runtime)}
         )
-        for step, asked in settings.resources.items()
+        for step, asked in ((step, settings.resources_of(step)) for step in settings.resources)
     }
     return settings.model_copy(update={"seeds": 1, "resources": resources})
 

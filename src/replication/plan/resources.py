@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from replication.config.settings import Resources, RunSettings
+from replication.config.settings import Resources, RunSettings, Step
 from replication.records.specs import Measurement, Run
 from vitrail.errors import VitrailError
 
@@ -19,10 +19,11 @@ def resources_of(of: Run | Measurement, settings: RunSettings, device: str) -> R
     They ask for no GPU and for at most `SMALL_MEM_MB` of memory. A node that runs on a GPU at a
     scale of CPUs asks for one GPU.
     """
-    if isinstance(of, Run):
-        asked, device = settings.resources_of("train"), device if trains(of) else "cpu"
-    else:
-        asked, device = settings.resources_of("evaluate" if of.run else "benchmark"), of.device
+    asked = settings.resources_of(step_of(of))
+    if isinstance(of, Measurement):
+        device = of.device
+    elif not trains(of):
+        device = "cpu"
     update: dict[str, int] = {}
     if device == "cpu" and asked.gpus:
         mem_mb = min(SMALL_MEM_MB, asked.mem_mb)
@@ -32,6 +33,13 @@ def resources_of(of: Run | Measurement, settings: RunSettings, device: str) -> R
     if isinstance(of, Run) and not trains(of):
         update["runtime"] = min(COPYING_MINUTES, asked.runtime)
     return asked.model_copy(update=update)
+
+
+def step_of(of: Run | Measurement) -> Step:
+    """Return the step whose resources a training or a measurement asks for."""
+    if isinstance(of, Run):
+        return "train"
+    return "evaluate" if of.run else "benchmark"
 
 
 def trains(run: Run) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,6 +16,7 @@ from snakemake_executor_plugin_slurm.partitions import Partition
 from replication.cluster.partition_file import (
     CONFIG,
     PARTITIONS,
+    TOLD,
     longest,
     read_profile,
     suitable,
@@ -99,13 +100,14 @@ class Estimate:
     """The estimate for some artifacts and the runs that they need, on one kind of device.
 
     `ours` are the runs of rows that the papers do not have; they may or may not be among the
-    artifacts' runs.
+    artifacts' runs. `at_once` is the number of trainings whose checkpoints count in `disk`.
     """
 
     catalog: Catalog
     artifacts: Sequence[Artifact]
     costs: Costs
     ours: Sequence[Run]
+    at_once: float = 1
 
     def __post_init__(self) -> None:
         self.runs = self.catalog.runs_of(*self.artifacts)
@@ -162,10 +164,11 @@ class Estimate:
         costs, runs_root = self.costs, self.catalog.runs_root
         missing = [run for run in self.runs if not (run.record.is_file() or run.weights.is_file())]
         weights = sum(costs.weights_bytes(run) for run in missing)
-        checkpoints = max((costs.checkpoints_bytes(run) for run in missing), default=0)
+        each = sorted(map(costs.checkpoints_bytes, missing), reverse=True)
+        checkpoints = sum(each[: int(min(self.at_once, len(each)))])
         found = [
             ("weights still to be written", runs_root, weights),
-            ("checkpoints, at most, of each training under way", runs_root, checkpoints),
+            ("checkpoints, at most, of each training that runs at once", runs_root, checkpoints),
         ]
         # Datasets with the same folder share their files, so each folder counts once.
         downloads = {
@@ -217,9 +220,24 @@ class Estimate:
             say(
                 f"Each job fits into a partition of {PARTITIONS}. By these estimates each "
                 "training, and each evaluation with a price, ends within its time limit.",
+                *self._assumptions(),
                 "",
             )
         self._print_disk()
+
+    def _assumptions(self) -> Iterator[str]:
+        """Yield a sentence on the limits of partitions that are not set, if there are any."""
+        unset: dict[str, list[str]] = defaultdict(list)
+        for partition in self._partitions:
+            for field in TOLD:
+                if getattr(partition.limits, field) == math.inf:
+                    unset[field].append(partition.name)
+        if unset:
+            told = "; ".join(f"{field} of {', '.join(names)}" for field, names in unset.items())
+            yield (
+                f"Not set in {PARTITIONS}, so each is assumed to be large enough: {told}. Where "
+                "SLURM answers, `vitrail doctor` compares them with its limits."
+            )
 
     def _print_steps(self) -> None:
         title = "Steps (by the files that exist; snakemake -n says which of them are out of date)"
@@ -287,7 +305,7 @@ class Estimate:
             (artifact,) = self.artifacts
             first = artifact.row_header or "row"
             parts = [(row, runs_of_row(artifact, row, self.catalog)) for row in artifact.rows]
-        rows = {name: training_work(used, self.costs) for name, used in parts}
+        rows = {name: training_work(used, self.costs) for name, used in parts if used}
         self._print_work("Training", (first, "runs"), rows, "total, each run once", self.training)
         if self.ours:
             hours = between(training_work(self.ours, self.costs).whole.times(1 / 3600))

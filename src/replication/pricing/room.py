@@ -8,8 +8,10 @@ from collections.abc import Sequence
 from snakemake_executor_plugin_slurm.partitions import Partition
 
 from replication.cluster.partition_file import PARTITIONS, read_partitions, suitable
+from replication.config.schema import place_of
 from replication.config.settings import Resources
 from replication.plan.catalog import Catalog
+from replication.plan.resources import step_of
 from replication.records.specs import Artifact, Measurement, Run, by_recipe
 from vitrail.commands import count
 
@@ -51,39 +53,55 @@ def without_room(catalog: Catalog, artifacts: Sequence[Artifact]) -> list[str]:
     partitions = partitions_of(catalog)
     if not partitions:
         return []
-    found: dict[str, list[str]] = defaultdict(list)
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
     for job in jobs_of(catalog, artifacts):
         asked = catalog.resources(job)
         if not suitable(partitions, asked):
-            why = f"{_written(asked)} ({_exceeded(partitions, asked)})"
-            found[why].append(name_of(job))
-    scale = f"{catalog.scale.name}.yaml"
+            told, resources = _exceeded(partitions, asked)
+            why = f"{_written(asked)} ({told})"
+            found[why, _places(resources, job, catalog)].append(name_of(job))
     return [
         f"no partition of {PARTITIONS} has room for {_listed(names)}: {why}; correct the "
-        f"limits there, or `resources` in configs/scales/{scale} or "
-        f"configs/papers/<paper>/scales/{scale}"
-        for why, names in found.items()
+        f"limits there, or lower {places}"
+        for (why, places), names in found.items()
     ]
 
 
-def _exceeded(partitions: Sequence[Partition], asked: Resources) -> str:
-    """Return the largest value of each limit that excludes a job from all partitions."""
+def _places(resources: Sequence[str], job: Run | Measurement, catalog: Catalog) -> str:
+    """Return some resources of a job, each with the file and line that set it."""
+    written = catalog.run_settings(job).resources.get(step_of(job))
+    by_place: dict[str, list[str]] = defaultdict(list)
+    for name in resources:
+        place = place_of(written, name) or str(catalog.paper(job.paper).scale_path)
+        by_place[place].append(name)
+    return " and ".join(f"{', '.join(names)} in {place}" for place, names in by_place.items())
+
+
+def _exceeded(partitions: Sequence[Partition], asked: Resources) -> tuple[str, Sequence[str]]:
+    """Return the largest value of each limit that excludes a job from all partitions.
+
+    Also return the resources of the job that these limits concern.
+    """
     limits = [partition.limits for partition in partitions]
     with_gpus = [each for each in limits if each.max_gpu >= asked.gpus]
     if not with_gpus:
-        return f"the largest max_gpu is {max(each.max_gpu for each in limits)}"
-    wanted = {
-        "max_mem_mb": asked.mem_mb,
-        "max_threads": asked.threads,
-        "max_cpus_per_task": asked.threads,
-        "max_nodes": asked.nodes,
-        "max_tasks": asked.nodes,
+        return f"the largest max_gpu is {max(each.max_gpu for each in limits)}", ["gpus"]
+    of_job = {
+        "max_mem_mb": "mem_mb",
+        "max_threads": "threads",
+        "max_cpus_per_task": "threads",
+        "max_nodes": "nodes",
+        "max_tasks": "nodes",
     }
+    wanted = {key: getattr(asked, name) for key, name in of_job.items()}
     of = f"of partitions with at least {count(asked.gpus, 'GPU')} " if asked.gpus else ""
     largest = {key: max(getattr(each, key) for each in with_gpus) for key in wanted}
     exceeded = [key for key in wanted if wanted[key] > largest[key]]
+    if not exceeded:
+        told = "no partition is large enough for all of these"
+        return told, [*dict.fromkeys(("gpus", *of_job.values()))]
     found = " and ".join(f"{key} {of}is {largest[key]:.0f}" for key in exceeded)
-    return f"the largest {found}" if found else "no partition is large enough for all of these"
+    return f"the largest {found}", [*dict.fromkeys(of_job[key] for key in exceeded)]
 
 
 def _written(asked: Resources) -> str:

@@ -171,6 +171,22 @@ def test_a_disk_that_is_too_small_for_all_that_it_gets_is_missing_room(
         )
 
 
+@pytest.mark.parametrize(("jobs", "room"), [(2, "11.2"), (100, "67.4"), ("unlimited", "67.4")])
+def test_the_checkpoints_of_all_trainings_that_run_at_once_need_room(
+    papers, vitrail, monkeypatch, jobs, room
+):
+    """Each training of Table 1 keeps at most 0.66 GB."""
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    config.write_text(f"jobs: {jobs}\n")
+    usage = shutil.disk_usage(papers)._replace(free=10**8)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    done = vitrail("doctor", "table1", "--scale", "full", "--data", "new", "--json")
+    (told,) = (sentence for sentence in json.loads(done.out)["missing"] if " of room " in sentence)
+    assert told.startswith(f"{room} GB of room")
+    assert f"lower jobs in {CONFIG}" in told
+
+
 def test_a_mistake_in_the_partition_file_is_missing(papers, vitrail):
     file = papers / PARTITIONS
     file.parent.mkdir(parents=True)
@@ -191,13 +207,11 @@ def test_jobs_that_fit_into_no_partition_are_missing_one(papers, vitrail):
 
 def test_a_partition_that_slurm_lacks_or_gives_less_time_is_told(papers, vitrail):
     """The trainings do not suit the partition without GPUs, so its limit does not matter."""
-    file, scontrol = papers / PARTITIONS, papers.with_name("scripts") / "scontrol"
+    file, sinfo = papers / PARTITIONS, papers.with_name("scripts") / "sinfo"
     file.parent.mkdir(parents=True)
-    scontrol.write_text(
-        "#!/bin/sh\necho Slurmctld is UP\n"
-        "echo PartitionName=cpu MaxTime=1-00:00:00\n"
-        "echo PartitionName=gpu MaxTime=01:00:00\n"
-    )
+    lines = ("cpu|1-00:00:00|16|64000|(null)", "gpu|1:00:00|96|500000|gpu:8")
+    sinfo.write_text("#!/bin/sh\n" + "".join(f"echo '{line}'\n" for line in lines))
+    sinfo.chmod(0o755)
 
     def told(gpu):
         file.write_text(f"partitions:\n  cpu: {{}}\n  {gpu}\n")
@@ -224,6 +238,34 @@ def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
     assert done.code == 1
     assert f"{CONFIG}: write" in done.out or f"{CONFIG}:1: " in done.out  # not the whole file
     assert "as 'slurm_account', indented, below 'default-resources:'" in done.out
+
+
+def test_a_key_of_the_profile_that_snakemake_does_not_know_is_told(papers, root, vitrail):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    text = (root / CONFIG).read_text()
+
+    def told(text):
+        config.write_text(text)
+        found = json.loads(vitrail("doctor", "table1", "--scale", "full", "--json").out)
+        return [sentence for sentence in found["missing"] if sentence.startswith(f"{CONFIG}:")]
+
+    assert told(text) == []
+    (sentence,) = told(text.replace("jobs: 100", "jbos: 100"))
+    line = text[: text.index("jobs: 100")].count("\n") + 1
+    assert sentence.startswith(f"{CONFIG}:{line}: ")
+    assert "'jbos'; did you mean 'jobs'" in sentence
+
+
+@pytest.mark.parametrize("value", ["", "''"])
+def test_an_empty_resource_of_all_jobs_is_told(papers, vitrail, value):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True)
+    config.write_text(f"default-resources:\n  slurm_account: {value}\n")
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    (sentence,) = json.loads(done.out)["missing"]
+    assert sentence.startswith(str(CONFIG))
+    assert "'slurm_account'" in sentence
 
 
 def test_an_account_that_slurm_does_not_give_is_told(papers, vitrail):

@@ -252,7 +252,41 @@ def test_jobs_that_fit_into_no_partition_are_told_and_get_no_time_limit(vitrail,
     assert "Each job fits" not in out  # jobs of this scale are not submitted
     (checkout / PARTITIONS).write_text("partitions: {cpu: {}, gpu: {max_gpu: 8}}")
     full.write_text("{}")
-    assert "Each job fits" in vitrail("plan", "tiny_table1", "--scale", "full").out
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Each job fits" in out
+    for limit in ("max_runtime", "max_threads", "max_mem_mb"):
+        assert f"{limit} of cpu, gpu" in " ".join(out.split())
+    limits = {"max_gpu": 8, "max_runtime": 2880, "max_threads": 80, "max_mem_mb": 400_000}
+    (checkout / PARTITIONS).write_text(json.dumps({"partitions": {"gpu": limits}}))
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert ("Each job fits" in out, "Not set in" in out) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("limit", "resource", "value"),
+    [("max_gpu", "gpus", 4), ("max_threads", "threads", 40), ("max_mem_mb", "mem_mb", 200_000)],
+)
+def test_what_exceeds_all_partitions_is_told_with_the_line_that_sets_it(
+    vitrail, checkout, limit, resource, value
+):
+    """A training has its threads from a line of the paper, and all else from the scale."""
+    (checkout / PROFILE).mkdir(parents=True)
+    limits = {"max_gpu": 8, limit: value}
+    (checkout / PARTITIONS).write_text(json.dumps({"partitions": {"gpu": limits}}))
+    full = checkout / "configs" / "papers" / "tiny" / "scales" / "full.yaml"
+    full.write_text("runs:\n  '*':\n    resources: {train: {threads: 64}}\n")
+
+    def told():
+        found = json.loads(vitrail("plan", "tiny_table1", "--scale", "full", "--json").out)
+        return found["without_room"]
+
+    (sentence,) = told()
+    path, line = re.search(rf"lower {resource} in (\S+):(\d+)$", sentence).groups()
+    lines = (checkout / path).read_text().splitlines()
+    row = int(line) - 1
+    lines[row] = re.sub(rf"(train: .*{resource}): \d+", rf"\1: {value}", lines[row])
+    (checkout / path).write_text("\n".join(lines))
+    assert told() == []
 
 
 def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
@@ -314,13 +348,14 @@ def test_rows_that_the_paper_lacks_are_priced_apart_where_a_scale_leaves_them_ou
     assert of_ours == pytest.approx(hours)  # mixup trains as long as plain
     out = vitrail("plan", "tiny_table1", "--scale", "full").out
     assert "Not counted are rows that the papers lack: 1 run" in out
+    assert re.search(r"^Plain ", out, re.MULTILINE)
+    assert not re.search(r"^Mixup ", out, re.MULTILINE)  # a row of zeros
     settings = checkout / "configs" / "default.yaml"
     settings.write_text(settings.read_text().replace("extensions: null", "extensions: true"))
     assert planned() == (2, pytest.approx(2 * hours), pytest.approx(of_ours), True)
-    assert (
-        "Of these are for rows that the papers lack"
-        in vitrail("plan", "tiny_table1", "--scale", "full").out
-    )
+    out = vitrail("plan", "tiny_table1", "--scale", "full").out
+    assert "Of these are for rows that the papers lack" in out
+    assert re.search(r"^Mixup ", out, re.MULTILINE)
 
 
 def test_hours_are_images_of_all_seeds_over_speed(catalog):

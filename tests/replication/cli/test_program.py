@@ -1,12 +1,15 @@
 """Commands of the program, run in a checkout."""
 
+import os
 import subprocess
 import sys
 
 import pytest
 
+from replication.cluster.failures import FOLDER, USER_ERROR, Failure
+
 COMMANDS = ["plan", "doctor", "show", "why", "status", "verify", "publish", "restore"]
-STEPS = ["run", "fetch-weights", "serve"]
+STEPS = ["run", "fetch-weights", "address", "serve"]
 ALL = [*COMMANDS, "curves", "fetch", "search", "register", "audit", "pshap", "mmseg"]
 PROGRAM = "import sys, vitrail.__main__ as program\n"
 
@@ -147,3 +150,33 @@ def test_a_bare_installation_has_help_and_says_what_a_command_needs(checkout):
     assert command.returncode == 2
     assert command.stderr.startswith("vitrail: the command needs ")
     assert command.stderr.endswith(": pip install '.[cli]'\n")
+
+
+@pytest.mark.parametrize(
+    ("asked", "printed"),
+    [
+        ("echo n7.ib", "n7.ib\n"),
+        ("", None),
+        ("no-such-command", ""),
+        ("echo a b", ""),
+        ("true", ""),
+    ],
+)
+def test_the_address_of_the_first_node_is_what_the_users_command_prints(
+    vitrail, monkeypatch, tmp_path, asked, printed
+):
+    """If it prints none, that is the user's mistake, which the executor does not retry."""
+    monkeypatch.setenv("VITRAIL_ADDRESS", asked)
+    monkeypatch.setenv(FOLDER, str(tmp_path))
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    done = vitrail("address")
+    if printed is None:
+        printed = f"{os.uname().nodename}\n"
+    assert done.out == printed
+    failure = Failure.read(tmp_path, "7")
+    if printed:
+        assert (done.code, failure) == (0, None)
+    else:
+        assert (done.code, failure.status) == (USER_ERROR, USER_ERROR)
+        assert f"VITRAIL_ADDRESS is '{asked}'" in done.err

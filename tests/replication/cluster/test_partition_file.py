@@ -70,6 +70,7 @@ def test_a_time_is_read_as_slurm_writes_it(file, written, minutes):
         ),
         ("partitions:\n  gpu: {max_gpu: eight}\n", ":2: 'partitions.gpu.max_gpu' is 'eight'"),
         ("partitions:\n  gpu: {max_runtime: two days}\n", "'two days': write minutes"),
+        ("partitions:\n  gpu: {max_mem_mb: 64G}\n", "'64G': write MB"),
         *(
             (f"partitions:\n  gpu: {{max_runtime: {wrong}}}\n", "write minutes")
             for wrong in ("0", "30:00", ".nan", "true", "-.inf", "99999999")
@@ -118,8 +119,11 @@ def test_a_time_limit_of_slurm_matters_to_the_jobs_that_suit_its_partition():
     ]
     jobs = [Resources(gpus=4, runtime=100), Resources(gpus=8, runtime=600)]
 
+    node = {"max_gpu": 4, "max_threads": 16, "max_mem_mb": 64000}
+
     def told(**slurm):
-        return [*different_from(slurm, partitions, jobs)]
+        known = {name: {**node, "max_runtime": minutes} for name, minutes in slurm.items()}
+        return [*different_from(known, partitions, jobs)]
 
     assert told() == []  # SLURM does not answer
     assert told(cpu=10, gpu=100) == []
@@ -128,3 +132,19 @@ def test_a_time_limit_of_slurm_matters_to_the_jobs_that_suit_its_partition():
     assert "set max_runtime: 99 " in sentence
     (sentence,) = told(gpu=1000)
     assert "a partition cpu in SLURM" in sentence
+
+
+@pytest.mark.parametrize(
+    ("limit", "slurm"), [("max_gpu", 3), ("max_threads", 19), ("max_mem_mb", 99_999)]
+)
+def test_a_limit_of_slurms_nodes_matters_to_the_jobs_that_suit_their_partition(limit, slurm):
+    """A job that the partition file excludes gets no say."""
+    jobs = [Resources(gpus=4, threads=20, mem_mb=100_000), Resources(gpus=8, threads=10**3)]
+    enough = {"max_runtime": 60, "max_gpu": 4, "max_threads": 20, "max_mem_mb": 100_000}
+    partitions = [Partition("gpu", PartitionLimits(max_gpu=4))]
+    assert [*different_from({"gpu": enough}, partitions, jobs)] == []
+    (sentence,) = different_from({"gpu": {**enough, limit: slurm}}, partitions, jobs)
+    assert f"set {limit}: {slurm} there" in sentence
+    written = {"max_gpu": 4, limit: slurm}
+    partitions = [Partition("gpu", PartitionLimits(**written))]
+    assert [*different_from({"gpu": {**enough, limit: slurm}}, partitions, jobs)] == []
