@@ -19,7 +19,7 @@ ELSEWHERE := $(shell test ! -s $(READY) || $(BIN)/python -c '$(MADE_FOR)' 2>/dev
 ## .venv with all that results need; TORCH=cpu or TORCH=cuda chooses the build of torch
 install: $(READY)
 	@if [ "$(TORCH)" = cuda ] && ls -d .venv/lib/*/site-packages/torch-*+cpu.dist-info >/dev/null 2>&1; then \
-	    echo "vitrail: .venv has torch's build for CPUs; for the other: rm -rf .venv && make install TORCH=cuda" >&2; exit 2; fi
+	    echo "vitrail: .venv has torch's build for CPUs; for the build for GPUs: rm -rf .venv \&\& make install TORCH=cuda" >&2; exit 2; fi
 	@echo "installed in .venv; in each new shell: . .venv/bin/activate"
 
 

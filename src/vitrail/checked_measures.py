@@ -186,15 +186,22 @@ def _check_position_shap(given: dict[str, Any]) -> None:
 def _require_samples(given: dict[str, Any]) -> None:
     """Raise a VitrailError unless the first sample is an image with a whole number as its label."""
     samples: Any = measure.samples_of(given["data"])
-    match samples[0]:
+    try:
+        sample = samples[0]
+    except Exception:  # then the measure has failed for the same reason, which is told
+        return
+    match sample:
         case (Tensor(ndim=3), Tensor(ndim=0) as label) if _is_whole(label):
             return
         case (Tensor(ndim=3), int() | np.integer()):
             return
         case (Tensor(ndim=3), label):
+            told = f"{label!r}"
+            if isinstance(label, Tensor):
+                told = f"a tensor of {label.dtype} and shape {tuple(label.shape)}"
             raise VitrailError(
-                f"the label of the first image is {label}: give a whole number for each image, "
-                f"such as label.argmax() of a one-hot label, or {UNKNOWN} if it is not known"
+                f"the label of the first image is {told}: give a whole number for each image, or "
+                f"{UNKNOWN} if it is not known"
             )
     raise VitrailError(
         "the first sample of the data is not a pair of an image as a tensor (3, H, W) and a whole "

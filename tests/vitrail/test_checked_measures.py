@@ -163,10 +163,26 @@ def test_wrong_samples_are_refused(what, data, estimator, model):
         position_shap(model, data, estimator=estimator)
 
 
-@pytest.mark.parametrize("label", [torch.eye(CLASSES)[1], torch.tensor(1.0), "cat"])
-def test_a_wrong_label_is_named(label, model):
-    with pytest.raises(VitrailError, match="the label of the first image"):
+@pytest.mark.parametrize(
+    ("label", "named"),
+    [
+        (torch.eye(CLASSES)[1], rf"float32.*\({CLASSES},\)"),
+        (torch.tensor(1.0), "float32"),
+        ("cat", "cat"),
+    ],
+)
+def test_a_wrong_label_is_named(label, named, model):
+    with pytest.raises(VitrailError, match=f"label.*{named}"):
         position_shap(model, [(image, label) for image in IMAGES])
+
+
+def test_an_image_that_cannot_be_read_is_told(model):
+    class Broken(list):
+        def __getitem__(self, number):
+            raise OSError("corrupt file 7.png")
+
+    with pytest.raises(VitrailError, match=r"corrupt file 7\.png"):
+        position_shap(model, Broken([(image, 0) for image in IMAGES]))
 
 
 @pytest.mark.parametrize(

@@ -88,8 +88,7 @@ onstart:
 
 onerror:
     print(
-        "vitrail: stopped; the reason is above. What is done is kept: the same command goes on "
-        "from there",
+        "vitrail: stopped; the reason is above. The same command makes only what is still missing",
         file=sys.stderr,
     )
 

@@ -547,7 +547,7 @@ def _told_orders(claim: Claim, correlation: Side) -> str:
         return ""
     least = min(correlation.by_seed)
     share = f"{100 * share_of_orders(points, least):.1f} % of all orders of {points} points"
-    return f" {share} have at least the least seed's rank correlation, {least:.2g}."
+    return f" By chance, {share} correlate by {least:.2g}, the lowest of the seeds, or more."
 
 
 @functools.cache

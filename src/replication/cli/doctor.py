@@ -63,7 +63,7 @@ def doctor(
 
     \b
     vitrail doctor
-    vitrail doctor table1 --scale full --data /datasets
+    vitrail doctor shift_table1 --scale full --data /datasets
     """
     catalog = open_catalog(scale, runs, results, data)
     artifacts = artifacts_of(catalog, targets or ["all"])
@@ -228,9 +228,7 @@ def _missing_room(
     at_once = 1.0
     if on_cluster:
         with suppress(VitrailError):  # `_missing_for_gpus` tells a mistake in the profile
-            at_once = read_profile(catalog.root).at_once
-    # Each training that runs keeps checkpoints.
-    fewer = f"lower jobs in {CONFIG} so that fewer trainings run at once, " if at_once > 1 else ""
+            at_once = read_profile(catalog.root).jobs
     disk = Estimate(catalog, artifacts, costs_on(catalog, None)[1], (), at_once).disk
     for setting, folder in (("runs_root", catalog.runs_root), ("data_root", catalog.data_root)):
         device = _closest(folder).stat().st_dev
@@ -239,10 +237,12 @@ def _missing_room(
     for device, held in folders.items():
         free = shutil.disk_usage(_closest(next(iter(held.values())))).free
         if needed[device] > free:
+            several = at_once > 1 and "runs_root" in held  # each training that runs has checkpoints
+            fewer = f"lower jobs in {CONFIG} so that fewer trainings run at once, " * several
             yield (
                 f"{size(needed[device])} of room in {' and '.join(map(str, held.values()))}, whose "
-                f"disk has {size(free)} free; make room, {fewer}or set {' or '.join(held)} to a "
-                "folder on a larger disk"
+                f"disk has {size(free)} free; make room, {fewer}or set {' or '.join(held)} "
+                "to a folder on a larger disk"
             )
 
 
@@ -318,8 +318,9 @@ def _unknown_keys(root: Path) -> Iterator[str]:
     written = read_mapping(root / CONFIG)
     options = [name.removeprefix("--") for name in get_argument_parser()._option_string_actions]
     for key in written:
-        # Snakemake takes the beginning of an option for it, and reads __use_yte__ itself.
-        if not key.startswith("__") and not any(name.startswith(key) for name in options):
+        # Snakemake takes the beginning of one option for it, and reads __use_yte__ itself.
+        of = sum(name.startswith(key) for name in options)
+        if not key.startswith("__") and key not in options and of != 1:
             yield (
                 f"{place_of(written, key)}: snakemake has no option '{key}'"
                 f"{did_you_mean(key, options)}; correct the key"

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import (
     AliasChoices,
@@ -22,7 +22,6 @@ from pydantic import (
     Field,
     NonNegativeFloat,
     NonNegativeInt,
-    PositiveInt,
     field_validator,
     model_validator,
 )
@@ -44,6 +43,15 @@ TOLD = {
     "max_threads": ("threads", "CPUs of a node"),
     "max_mem_mb": ("mem_mb", "MB of a node"),
 }
+
+
+def _number_of_jobs(value: Any) -> float:
+    """Return how many jobs may run at once: a whole number above 0, or infinity."""
+    if value == "unlimited":
+        return math.inf
+    if type(value) is not int or value < 1:
+        raise ValueError("write a number of jobs, or unlimited")
+    return value
 
 
 def _minutes(value: Any) -> float:
@@ -166,7 +174,7 @@ def read_partitions(path: Path = PARTITIONS) -> list[Partition]:
 class Profile(BaseModel):
     """What commands read of the SLURM profile; Snakemake reads the rest."""
 
-    jobs: PositiveInt | Literal["unlimited"] = 1
+    jobs: Annotated[float, BeforeValidator(_number_of_jobs)] = 1
     retries: NonNegativeInt = 0
     default_resources: dict[str, Any] | list[Any] | None = Field(None, alias="default-resources")
 
@@ -192,11 +200,6 @@ class Profile(BaseModel):
                     "line"
                 )
         return written
-
-    @property
-    def at_once(self) -> float:
-        """Return the largest number of jobs that may run at once."""
-        return math.inf if self.jobs == "unlimited" else self.jobs
 
     @property
     def account(self) -> str:

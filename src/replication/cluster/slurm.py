@@ -45,6 +45,8 @@ def limits() -> dict[str, dict[str, float]]:
             "max_threads": int(cpus),
             "max_mem_mb": int(memory),
         }
+        if not int(cpus):  # a partition without nodes
+            continue
         others = found.get(name, of_node)
         found[name] = {limit: max(others[limit], value) for limit, value in of_node.items()}
     return found

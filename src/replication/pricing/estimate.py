@@ -165,10 +165,11 @@ class Estimate:
         missing = [run for run in self.runs if not (run.record.is_file() or run.weights.is_file())]
         weights = sum(costs.weights_bytes(run) for run in missing)
         each = sorted(map(costs.checkpoints_bytes, missing), reverse=True)
-        checkpoints = sum(each[: int(min(self.at_once, len(each)))])
+        each = each[: int(min(self.at_once, len(each)))]  # the largest of those that run at once
+        checkpoints = sum(each)
         found = [
             ("weights still to be written", runs_root, weights),
-            ("checkpoints, at most, of each training that runs at once", runs_root, checkpoints),
+            (f"checkpoints, at most, of {count(len(each), 'training')}", runs_root, checkpoints),
         ]
         # Datasets with the same folder share their files, so each folder counts once.
         downloads = {

@@ -411,7 +411,7 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
 
 
 def _print_claim(claim: Mapping[str, Any], name: str) -> None:
-    """Print a claim, its verdict, the claimed difference, and what was found."""
+    """Print a claim, its verdict, what it asks, and what was found."""
     standing = standing_of(claim, claim["status"])
     tell(name, f"{claim['id']}, {standing}: {claim['statement']} ({claim['source']})")
     if claim["status"] != "not run":

@@ -89,7 +89,7 @@ def controls_of(results: Results) -> str:
 
 
 def _headlines(results: Results) -> str:
-    """Return the table of the papers' main statements (`headline`); those not run come last."""
+    """Return the table of the papers' main statements; those not run are last in each paper."""
     rows = [
         [paper.about.name, *_headline(claim)]
         for paper in results.papers

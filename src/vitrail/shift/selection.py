@@ -257,7 +257,7 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
     rows, columns = (max(sides) for sides in zip(*windows, strict=True))
     raise VitrailError(
         f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-        f"use multiples of {high}x{wide} pixels (more than one size needs dynamic_img_size=True)"
+        f"use multiples of {high}x{wide} pixels, for several sizes with dynamic_img_size=True"
         + (
             ""
             if size[0] % strides[-1] or size[1] % strides[-1]

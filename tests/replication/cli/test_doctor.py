@@ -90,7 +90,8 @@ def test_a_package_that_is_absent_is_missing(doctor, checkout):
 def put_slurm(folder, monkeypatch):
     """Put a client of a SLURM controller that answers on the PATH."""
     monkeypatch.setenv("PATH", str(folder), prepend=":")
-    for name, said in (("sbatch", ""), ("scontrol", "Slurmctld(primary) at here is UP")):
+    up = "Slurmctld(primary) at here is UP"
+    for name, said in (("sbatch", ""), ("sinfo", ""), ("scontrol", up)):
         (folder / name).write_text(f"#!/bin/sh\necho '{said}'\n")
         (folder / name).chmod(0o755)
 
