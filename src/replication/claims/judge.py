@@ -521,7 +521,8 @@ def _told(left: Side, right: Side) -> str:
     ]
     text = f"{sides[0]}, {sides[1]}" if right.key else f"{sides[0]}, compared with {right.value:g}"
     sign = "+" if difference >= 0 else ""
-    text = f"{left.metric}: {text}; difference {sign}{format_number(difference, digits)}"
+    text = f"{text}; difference {sign}{format_number(difference, digits)}"
+    text = f"{left.metric}: {text}" if left.metric else text
     seeds = dict.fromkeys(side.n_seeds for side in (left, right) if side.number)
     word = "seed" if left.models or right.models else "repetition"
     counted = f"{' and '.join(map(str, seeds))} {word}{'s' * (max(seeds) > 1)}"
