@@ -188,8 +188,11 @@ def _require_samples(given: dict[str, Any]) -> None:
     samples: Any = measure.samples_of(given["data"])
     try:
         sample = samples[0]
-    except Exception:  # then the measure has failed for the same reason, which is told
-        return
+    except Exception as error:
+        raise VitrailError(
+            f"the first sample of the data cannot be read ({type(error).__name__}: "
+            f"{first_line(error)}): mend it or leave it out"
+        ) from error
     match sample:
         case (Tensor(ndim=3), Tensor(ndim=0) as label) if _is_whole(label):
             return
