@@ -2,22 +2,36 @@
 
 All of A-MViTv2 in one file, equation by equation: examples/a_mvitv2_in_one_file.py.
 
+A phase is the row and the column at which a grid begins, each below the stride; an offset tells
+which token comes first. To roll by m is to read x[i + m] (shift, Eq. 1). All convolutions and
+poolings are circular (Sec. 5.1). A-token (Eq. 5-6, Eq. 13-14) is ``self.grid(images, conv)`` in
+`AdaptiveMultiScaleVit._stages`: it takes the grid with the largest energy, the sum of the squared
+norms of its tokens ("per_stage": of the squares of their products with one direction). timm's head
+takes the mean of the last tokens, which makes logits invariant (Eq. 3-4).
+
 MViTv2 (Li et al., CVPR 2022) pools the queries, keys and values of its attention by strided
 convolutions, and its skip connections by strided maxima. Each of these grids is chosen by the
-energy of its tokens (shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). Queries and their
-skip connection share a grid, as do keys and values, for all heads. The relative position embedding
-takes the phases of both grids into account, and its distances are circular (A-RPE, shift, Eq. 24:
-`circular_distance`, `AdaptiveAttention.position_scores`): its tables have a row for each of M
-distances instead of 2M - 1, and the tables of a plain model are folded when they are loaded
-(`fold`). In the paper a row is one number, added to the score. Here it is a vector, as in MViTv2:
-its product with the query is added, for rows and for columns. The paper does not say how these
-convolutions choose their grids; here they do as A-PMerge does. `selection` has the choices,
-`polyphase` the arg max and the sampling, `energies` the scores of the tokeniser's grids.
+energy of its tokens, too (shift, Eq. 23: `selection.strongest_tokens`). To roll by the phase and
+then pool at the stride (values, skip connections) gives the same tokens as to convolve densely and
+sample at the phase (queries, keys). Queries and their skip connection share a grid, as do keys and
+values, for all heads. The relative position embedding takes the phases of both grids into account,
+and its distances are circular (A-RPE, shift, Eq. 24: `circular_distance`,
+`AdaptiveAttention.position_scores`): its tables have a row for each of M distances instead of
+2M - 1, and the tables of a plain model are folded when they are loaded (`fold`). In the paper a row
+is one number, added to the score. Here it is a vector, as in MViTv2: its product with the query is
+added, for rows and for columns. The paper does not say how these convolutions choose their grids;
+here they do as A-PMerge does. `selection` has the choices, `polyphase` the arg max and the
+sampling, `energies` the scores of the tokeniser's grids.
 
 ``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
 ``"per_stage"`` chooses once for each stage, by the tokens at its beginning: modulo all its strides,
-so that the grids of all its blocks, and of the next stage, begin at the first token. As in A-CvT,
-the image is rolled to an anchor in the first stage, so that shifted images have the same bits.
+so that the grids of all its blocks, and of the next stage, begin at the first token.
+
+The anchor is a token ("per_stage": a block of tokens) that the content of an image marks, however
+the image is shifted: the place where the map of the tokens' norms has the largest correlation with
+a fixed template (`polyphase.tie_break_scores`). As in A-CvT, the image is rolled to it before the
+first block and tokenised again (`selection.tokens_at`), so that shifted images have the same bits.
+From there on, of equally strong grids the first is taken.
 
 A block of ``"per_layer"`` takes two grids of the same tokens, g for queries and h for keys. If an
 image x equals its own shift T x, the grids h and T h have equal scores, but g and h are another

@@ -1,6 +1,6 @@
 """Position-SHAP (position, Sec. 3): how much of a prediction is due to position.
 
-- `shapley` (Eq. 4-5): the formulas; start here;
+- `shapley` (Eq. 3-5; Eq. 7-8 in closed form): the formulas; start here;
 - `measure`: the call for users;
 - `sweep`: our estimator; `half_batches`: the authors' (App. E). Both run the model and take the
   formulas from `shapley`;

@@ -19,10 +19,12 @@ number of positions.
 
 The logits come from `sweep` (ours: all other samples are the background), which calls `estimate`,
 or from `half_batches` (the paper's half batches, App. E). These two files only run the model. The
-rest is here:
+model itself permutes the tokens of P: in this library's ViT `AdditiveEmbedding.add` and
+`RoPE.rotate`, in timm's models `vitrail.measures.permutable`. `kernel` has Eq. 3, 7 and 8 for any
+number of features, only to compare. The rest is here:
 
 - `coalitions`: the four values of a sweep;
-- `shapley` (Eq. 3-4, Eq. 7-8): the SHAP values phi_P and phi_I;
+- `shapley` (Eq. 3-4; Eq. 7-8 in closed form): the SHAP values phi_P and phi_I;
 - `position_share` (Eq. 5): P-SHAP of a sample;
 - `PositionShap.mean`: P-SHAP of a model, the mean over the samples that it classifies correctly.
 

@@ -2,10 +2,11 @@
 
 A learned number gamma scales the whole position embedding, so a model can weaken position by
 changing a single parameter (Auto-RoPE has one for each layer, or a single one for all). It is
-unconstrained, and trained at a learning rate of its own, 0.1 (Sec. 4; `optimizer` in
-``configs/papers/position/recipes.yaml``). Three other files complete the method: `base`, which adds
-the scaled embedding to the tokens; `rope`, which turns queries and keys by the scaled angles; and
-`vitrail.position.vit`, the model.
+unconstrained, and trained at a learning rate of its own, 0.1 (Sec. 4; `group_lr` of ``*.gamma`` in
+``configs/papers/position/recipes.yaml``). Two other files complete the method: `base` adds the
+scaled embedding to the tokens (Auto-APE), and `rope` turns queries and keys by the scaled angles
+(Auto-RoPE). The model, `vitrail.position.vit`, adds an embedding once, before its first layer, and
+turns queries and keys in each layer, whose number it passes.
 """
 
 from __future__ import annotations
