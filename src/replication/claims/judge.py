@@ -413,8 +413,8 @@ def _too_wide(claim: Claim, left: Side, right: Side) -> str:
 def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str:
     """Return a remark on the difference in accuracy of two searched models at each learning rate.
 
-    It is "" unless both sides are accuracies of models with different searches, each on the dataset
-    of its side.
+    It names the searched models, from which the sides may differ. It is "" unless both sides are
+    accuracies of models with different searches, each on the dataset of its side.
     """
     rates = {}
     for side in (left, right):
@@ -425,7 +425,8 @@ def _at_each_rate(left: Side, right: Side, tuning_results: TuningResults) -> str
         return ""
     ours, theirs = rates.values()
     gaps = [f"{ours[rate] - theirs[rate]:+.1f} at {rate:g}" for rate in ours if rate in theirs]
-    return f" In the search, both at one learning rate, on held-out images: {', '.join(gaps)}."
+    searched = " less ".join(rates)
+    return f" In the search, {searched} at equal rates, on held-out images: {', '.join(gaps)}."
 
 
 def _numbers(sides: tuple[Side, Side]) -> list[Any]:

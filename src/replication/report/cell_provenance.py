@@ -33,6 +33,7 @@ from replication.report.ledger import (
 from replication.report.markdown_report import standing_of
 from replication.report.print_recipe import DEFAULT, line_of_yaml, places
 from replication.report.print_table import with_unit
+from replication.report.results import cells_of
 from vitrail.commands import count, heading, say, table
 from vitrail.errors import VitrailError, require_known
 from vitrail.provenance import duration
@@ -152,7 +153,8 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     """Return what `vitrail why` prints of a cell, as plain data.
 
     Measurements, trainings and claims are those made here, or, if the cell is not measured here,
-    the published ones; ``origin`` says which.
+    the published ones; ``origin`` says which. Claims are published ones, too, if the table or
+    figure is not rendered here.
 
     Raises:
         VitrailError: a record made here, or a file of results, is damaged.
@@ -164,6 +166,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
     numbers = {"measured": _number(cell, here), "published": _number(cell, published)}
     made_here = bool(numbers["measured"] or not numbers["published"])
     records = here if made_here else published
+    rendered = not cells_of(artifact, here.results).empty
     return {
         "target": named.target,
         "source": artifact.source,
@@ -182,7 +185,7 @@ def origin_of(named: NamedCell, catalog: Catalog) -> dict[str, Any]:
             catalog.runs_root if made_here else published_folder(catalog) / artifact.paper / RECORDS
         ),
         "data": _data(cell, catalog),
-        "claims": _claims(named, records),
+        "claims": _claims(named, here if made_here and rendered else published),
         "measurements": _measurements(cell, records),
         "trainings": _trainings(cell, records),
         "recipe": _recipe(named, catalog),

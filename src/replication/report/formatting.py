@@ -272,7 +272,8 @@ def _copies(artifact: Artifact) -> dict[tuple[str, str], str]:
         here, there = columns[cell.column], columns[same.column]
         names = [(same.row, cell.row), (there.group, here.group), (there.label, here.label)]
         if differing := [theirs for theirs, own in names if theirs != own]:
-            copies[cell.row, cell.column] = ", ".join(filter(None, differing))
+            place = ", ".join(filter(None, differing))
+            copies[cell.row, cell.column] = place or there.label  # a column without a group
     return copies
 
 
@@ -338,10 +339,19 @@ def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
 
 
 def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
-    """Return the datasets named in a text, each once; after `word` a stand-in has the original."""
+    """Return the datasets named in a text, each once; after `word` a stand-in has the original.
+
+    A stand-in with the original's own name, such as another split of it, has none.
+    """
     stand_ins = artifact.stand_ins
+
+    def bare(name: str) -> str:
+        return re.sub(r"\W", "", name).lower()
+
     return [
-        f"{name} ({word} {stand_ins[name]})" if name in stand_ins else name
+        f"{name} ({word} {stand_ins[name]})"
+        if bare(stand_ins.get(name, name)) != bare(name)
+        else name
         for name in dict.fromkeys(names.split(", "))
         if name
     ]

@@ -441,9 +441,9 @@ def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_m
         results = {"abcd1234": ours, "base": theirs}
         return evaluate([claim], tables, {}, results).iloc[0]["detail"]
 
-    assert "on held-out images: +0.5 at 0.001, -1.0 at 0.01." in detail("b")
-    assert "learning rate" not in detail("a")  # one search, whose rate both take
-    assert "learning rate" not in detail("b", dataset="others")  # whose scores are not comparable
+    assert "a less b at equal rates, on held-out images: +0.5 at 0.001, -1.0" in detail("b")
+    assert "equal rates" not in detail("a")  # one search, whose rate both take
+    assert "equal rates" not in detail("b", dataset="others")  # whose scores are not comparable
 
 
 def test_what_is_not_tested_is_not_among_the_comparisons_that_chance_decides(table):

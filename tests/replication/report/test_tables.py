@@ -6,7 +6,7 @@ import pytest
 
 from replication.claims.comparison import compare
 from replication.config.paper import ShownColumn
-from replication.report.formatting import ALLOWED, table_of
+from replication.report.formatting import ALLOWED, datasets_read, table_of
 from replication.report.tables import markdown, panels
 from vitrail.errors import REFUSED
 
@@ -232,6 +232,21 @@ def test_a_copy_names_the_cell_that_it_copies(build):
         ["A", "1.0", "2.0", "= CIFAR", "3.0"],
         ["B", "= A", "4.0", "= A, CIFAR", "5.0"],
     ]
+
+
+def test_a_copy_of_a_column_without_a_group_has_its_label(build):
+    columns = (ShownColumn(label="tuned"), ShownColumn(label="tuned", group="by the text"))
+    cells = [build.cell(column=column.full_label, key="k") for column in columns]
+    artifact = build.table(*cells, columns=columns)
+    text = markdown(table_of(artifact, compare(artifact, build.measured({"k": 5.0}))))
+    assert re.search(r"\| A +\| +5.0 \| += tuned \|", text)
+
+
+def test_a_stand_in_with_the_originals_own_name_is_not_explained(build):
+    names = {"flowers102": "Flowers-102", "digits": "SVHN"}
+    artifact = build.table(build.cell()).model_copy(update={"stand_ins": names})
+    told = datasets_read("flowers102, digits", artifact, "for")
+    assert told == ["flowers102", "digits (for SVHN)"]
 
 
 def test_numbers_of_one_training_are_marked_and_a_note_says_so(build):
