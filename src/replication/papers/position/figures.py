@@ -7,6 +7,7 @@ because the same stand-in replaces them, are drawn as one. Rows of the cells are
 
 from __future__ import annotations
 
+import itertools
 import math
 import statistics
 import textwrap
@@ -18,6 +19,7 @@ import numpy as np
 import pandas as pd
 import seaborn as sns
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
@@ -319,7 +321,10 @@ def _draw(
 
 
 def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, fit: bool) -> None:
-    """Enlarge points that cover each other (`_crowded`), in the place that covers fewest others."""
+    """Enlarge points that cover each other (`_crowded`), in the place that covers least others.
+
+    Covered are points and places on lines. Of equally free places a corner is taken.
+    """
     limits = np.array([axes.get_xlim(), axes.get_ylim()])
     axes.set(xlim=limits[0], ylim=limits[1])
     extent = np.ptp(limits, axis=1)
@@ -328,18 +333,17 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
     name, own = crowd
     size = INSET if own["dataset"].nunique() == 1 else LARGE_INSET
     left, below, right, above = 0.13, 0.09, 0.97 - size[0], 0.94 - size[1]
-    middle = (left + right) / 2
-    corners = [(right, below), (left, below), (right, above), (left, above)]
-    corners += [(middle, above), (middle, below)]
-    shares = (points[["x", "y"]].to_numpy(dtype=float) - limits[:, 0]) / extent
+    between = itertools.product(np.linspace(left, right, 7), np.linspace(below, above, 7))
+    places = [(right, below), (left, below), (right, above), (left, above), *between]
+    shares = (_drawn(axes) - limits[:, 0]) / extent
 
-    def covered(corner: tuple[float, float], around: np.ndarray) -> int:
-        """Count the points under an inset in this corner, or in the space around it."""
-        low, high = np.array(corner) - around[0], np.array(corner) + size + around[1]
+    def covered(place: tuple[float, float], around: np.ndarray) -> int:
+        """Count what is drawn under an inset at this place, or in the space around it."""
+        low, high = np.array(place) - around[0], np.array(place) + size + around[1]
         return int(((shares >= low) & (shares <= high)).all(axis=1).sum())
 
     nothing, labels = np.zeros((2, 2)), np.array(AROUND)
-    best = min(corners, key=lambda corner: (covered(corner, nothing), covered(corner, labels)))
+    best = min(places, key=lambda place: (covered(place, nothing), covered(place, labels)))
     inset = axes.inset_axes((*best, *size))
     colours = _colours(points)
     _draw(inset, own, colours, links)
@@ -354,6 +358,15 @@ def _enlarge(axes: Axes, points: pd.DataFrame, links: Mapping[str, str] | None, 
     inset.tick_params(labelsize=6, pad=1)
     inset.locator_params("x", nbins=2)
     inset.locator_params("y", nbins=3)
+
+
+def _drawn(axes: Axes) -> np.ndarray:
+    """Return the points that are drawn, and 50 places on each line and error bar: ``(N, 2)``."""
+    lines = [line for line in axes.lines if line.get_transform() == axes.transData]
+    ends = [np.asarray(line.get_xydata(), dtype=float) for line in lines]
+    bars = [bar for bar in axes.collections if isinstance(bar, LineCollection)]
+    ends += [np.asarray(end, dtype=float) for bar in bars for end in bar.get_segments()]
+    return np.concatenate([np.linspace(own[0], own[-1], 50) for own in ends if len(own)])
 
 
 def _crowded(points: pd.DataFrame, extent: np.ndarray) -> tuple[str, pd.DataFrame] | None:
