@@ -61,7 +61,8 @@ def run() -> None:
     for package in PACKAGES:
         for name in import_module(package).MODULES:
             import_module(f"{package}.{name}")
-    app(prog_name="vitrail")
+    # Tables write "- " before a row that is not the paper's; typer would take it for an option.
+    app([argument.removeprefix("- ") for argument in sys.argv[1:]], prog_name="vitrail")
 
 
 if __name__ == "__main__":

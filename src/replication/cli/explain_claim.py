@@ -40,8 +40,11 @@ def find_claim(catalog: Catalog, name: str) -> tuple[Paper, Claim]:
     """Return the claim of an id, or of PAPER/ID, and before it its paper.
 
     Raises:
-        VitrailError: no paper, or several, have such a claim.
+        VitrailError: no paper, or several, have such a claim, or it is a table or figure that this
+            scale does not make.
     """
+    if name in catalog.written:
+        catalog.target(name)
     known = {
         f"{paper.name}/{claim.id}": (paper, claim)
         for paper in catalog.papers.values()
@@ -50,7 +53,7 @@ def find_claim(catalog: Catalog, name: str) -> tuple[Paper, Claim]:
     found = [full for full, (_, claim) in known.items() if name in (full, claim.id)]
     if not found:
         ids = known if "/" in name else [claim.id for _, claim in known.values()]
-        require_known("table, figure or claim", name, [*catalog.targets, *ids])
+        require_known("table, figure or claim", name, [*catalog.targets, *catalog.written, *ids])
     if len(found) > 1:
         raise VitrailError(f"claim '{name}' is in several papers: name {' or '.join(found)}")
     return known[found[0]]

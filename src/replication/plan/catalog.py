@@ -446,6 +446,15 @@ class Catalog(Links):
             if name == "scale" or value != getattr(written, name)
         )
 
+    @functools.cached_property
+    def written(self) -> frozenset[str]:
+        """The targets of all tables and figures that the papers' files name, at any scale."""
+        return frozenset(
+            target_of(paper.name, artifact)
+            for paper in self.papers.values()
+            for artifact in (*paper.artifacts_file.artifacts, SEARCH)
+        )
+
     def target(self, name: str) -> Target:
         """Return a target by name.
 
@@ -455,16 +464,13 @@ class Catalog(Links):
         """
         if name in self.targets:
             return self.targets[name]
-        written = {
-            target_of(paper.name, artifact)
-            for paper in self.papers.values()
-            for artifact in (*paper.artifacts_file.artifacts, SEARCH)
-        }
-        if name not in written and name not in self.papers:
-            raise VitrailError(
-                f"target '{name}' is unknown{did_you_mean(name, {*self.targets, *written})} "
-                "(docs/targets.md lists all)"
+        if name not in self.written and name not in self.papers:
+            swapped = "_".join(reversed(name.split("_", 1)))  # table1_shift
+            known = {*self.targets, *self.written}
+            meant = (
+                f"; did you mean '{swapped}'?" if swapped in known else did_you_mean(name, known)
             )
+            raise VitrailError(f"target '{name}' is unknown{meant} (docs/targets.md lists all)")
         others = [
             scale
             for scale in known_scales(self.root)

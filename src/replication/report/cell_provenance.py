@@ -397,8 +397,8 @@ def print_origin(origin: Mapping[str, Any], named: NamedCell, catalog: Catalog) 
         _print_claim(claim, "" if number else "claims")
     if not origin["claims"]:
         tell("claims", "none uses this cell")
-    if cell.records:
-        tell("one seed", f"{catalog.snakemake(str(cell.records[0]))}{catalog.profile_hint}")
+    if cell.records and not (measured and not measured["n_seeds"]):
+        tell("one seed by", f"{catalog.snakemake(str(cell.records[0]))}{catalog.profile_hint}")
     if origin["measurements"]:
         _print_measurements(origin["measurements"], origin["origin"])
     if origin["trainings"]:
@@ -424,6 +424,8 @@ def _print_claim(claim: Mapping[str, Any], name: str) -> None:
 
 def _numbers(measured: Mapping[str, Any], cell: Cell) -> str:
     """Write a measured value with its spread, its interval and its verdict."""
+    if not measured["n_seeds"]:
+        return "no value: the measure was taken, and gives none for this cell"
     word = "repetition" if cell.of_hardware else "seed"
     parts = [f"{measured['text']} {cell.unit}".rstrip(), count(measured["n_seeds"], word)]
     if measured["ci_low"] is not None:

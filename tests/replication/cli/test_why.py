@@ -174,6 +174,11 @@ def test_it_fits_on_a_screen_of_100_columns(vitrail, make):
     assert len(lines) < 60
 
 
+def test_a_row_may_be_named_with_the_dash_that_tables_have_before_it(asked):
+    named = asked("tiny_table1", "- Plain", "Top-1")
+    assert named["row"] == asked("tiny_table1", "Plain", "Top-1")["row"]
+
+
 def test_a_cell_that_is_not_measured_says_what_makes_it(vitrail, asked):
     told = asked("tiny_table1", "Plain", "Top-1")
     assert told["measured"] is None

@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from replication.cli.explain_claim import find_claim
 from replication.config.schema import as_yaml, merge, read_yaml
 from replication.config.settings import known_scales
 from replication.jobs.run_weights import training_of
@@ -96,6 +97,13 @@ def test_a_target_that_only_other_scales_make_is_told_with_these_scales(small_ch
         with pytest.raises(VitrailError, match="'small' does not make") as refused:
             catalog.target(name)
         assert {"full", "laptop"} <= {*str(refused.value).rpartition(": ")[2].split(", ")}
+    with pytest.raises(VitrailError, match="'small' does not make"):
+        find_claim(catalog, "template_table1")  # as vitrail why without a row
+
+
+def test_a_target_with_its_parts_exchanged_is_answered_with_the_right_one(small_checkout):
+    with pytest.raises(VitrailError, match="did you mean 'template_table1'"):
+        load_catalog(small_checkout, scale="full").target("table1_template")
 
 
 def test_what_a_target_is_made_of_is_made_by_rules_and_has_a_node(small_checkout):
