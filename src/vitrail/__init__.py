@@ -52,6 +52,8 @@ _PUBLIC = {
 }
 """The public names that are imported when they are first used (PEP 562)."""
 
+__all__ = list(_PUBLIC)
+
 
 def __getattr__(name: str) -> Any:
     if name not in _PUBLIC:

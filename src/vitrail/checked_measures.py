@@ -14,7 +14,7 @@ import warnings
 from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import getdoc, signature
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 import numpy as np
 import torch
@@ -23,6 +23,7 @@ from torch import Tensor, nn
 from vitrail.errors import TRAINING_MODE, VitrailError, first_line
 from vitrail.measures import consistency
 from vitrail.measures.outputs import UNKNOWN, Batches, out_of_memory, require_batch
+from vitrail.measures.permutable import Permutable, PermutablePositions, permutable
 from vitrail.measures.position_shap import measure
 from vitrail.measures.position_shap.shapley import PositionShap
 from vitrail.octic import turns
@@ -174,13 +175,60 @@ def _check_turns(given: dict[str, Any]) -> None:
 
 
 def _check_position_shap(given: dict[str, Any]) -> None:
-    """Refuse a list of batches; `position_shap` itself checks the mode and the labels."""
+    """Refuse a list of batches, and a model that does not permute positions image by image.
+
+    `position_shap` itself checks the mode and the labels.
+    """
     match given["data"]:
         case [(Tensor(ndim=4), Tensor()), *_]:
             raise VitrailError(
                 "the data are batches, and P-SHAP takes single images: give the data set of "
                 "(image, label), or DataLoader(dataset, batch_size=...) of it"
             )
+    model = permutable(given["model"])
+    if not isinstance(model, PermutablePositions):  # timm's models are known to permute so
+        _require_own_permutations(model, given["data"])
+
+
+@torch.inference_mode()
+def _require_own_permutations(model: Permutable, data: measure.Data) -> None:
+    """Raise a VitrailError if the images of a batch do not have permutations of their own.
+
+    A first image that cannot be read is left to the measure.
+    """
+    if model.positions < 2:
+        raise VitrailError(
+            f"the model has {model.positions} position, which cannot be permuted: give the table "
+            "with a row for each position"
+        )
+    try:
+        image = measure.samples_of(data)[0][0]
+    except Exception:
+        return
+    if not isinstance(image, Tensor) or image.ndim != 3:
+        return
+    require_evaluation_mode(cast(nn.Module, model))
+    place = next(cast(nn.Module, model).parameters(), image).device
+    images, order = image.to(place).expand(2, -1, -1, -1), torch.arange(model.positions)
+    orders = torch.stack([order, order.flip(0)]).to(place)
+    alone = torch.cat([model(images[:1], own[None]) for own in orders])
+    try:
+        together = model(images, orders)
+    except Exception as error:
+        if out_of_memory(error):
+            raise
+        raise VitrailError(
+            "the model runs on one image, but not on two whose positions are permuted differently "
+            f"({type(error).__name__}: {first_line(error)}): its table has a row for each image "
+            "then, (B, N, C); add it to the tokens as it is"
+        ) from error
+    exact = alone.dtype in (torch.float32, torch.float64)
+    if (together - alone).abs().max() > (1e-4 if exact else 1e-2) * alone.abs().max():
+        raise VitrailError(
+            "two images whose positions are permuted differently have other logits together than "
+            "alone, so one permutation is used for both: let the model's forward use all rows of "
+            "its table, (B, N, C), instead of table[0], and `permutation`, (B, N), likewise"
+        )
 
 
 def _require_samples(given: dict[str, Any]) -> None:
@@ -250,7 +298,8 @@ position_shap = _checked(
     _check_position_shap,
     f"{MODEL}, and a data set of pairs (image (3, H, W), int label), a DataLoader of one, or "
     "images (n, 3, H, W), all of the model's size and precision",
-    "a list of batches, and warns if fewer than 20 images are classified correctly",
+    "a list of batches, a model whose images do not have permutations of their own, and warns if "
+    "fewer than 20 images are classified correctly",
     _judge_position_shap,
     _require_samples,
 )

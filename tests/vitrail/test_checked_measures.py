@@ -9,7 +9,13 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from vitrail import VitrailError, accuracy_under_turns, circular_consistency, position_shap
+from vitrail import (
+    VitrailError,
+    accuracy_under_turns,
+    circular_consistency,
+    permutable,
+    position_shap,
+)
 from vitrail.measures import consistency
 from vitrail.measures.position_shap import measure
 from vitrail.octic import turns
@@ -220,3 +226,48 @@ def test_p_shap_warns_where_its_mean_or_interval_means_nothing(model):
         warnings.simplefilter("error")
         position_shap(model, TensorDataset(many, predicted.repeat(4)))
         position_shap(model, TensorDataset(IMAGES, predicted), estimator="half-batches")
+
+
+class OwnTable(nn.Module):
+    """A classifier with a table of positions, which `read` adds to its tokens."""
+
+    def __init__(self, read, rows=16):
+        super().__init__()
+        torch.manual_seed(0)
+        self.patches, self.head = nn.Conv2d(3, 8, 8, 8), nn.Linear(8, CLASSES)
+        self.pos, self.read = nn.Parameter(torch.randn(1, rows, 8)), read
+        self.eval()
+
+    def forward(self, images):
+        tokens = self.patches(images).flatten(2).mT
+        return self.head((tokens + self.read(self.pos)).square().mean(dim=1))
+
+
+def test_a_table_may_be_added_as_it_is():
+    """Its P-SHAP is the same for every size of a batch."""
+    model = permutable(OwnTable(lambda table: table), table="pos")
+    one, all_ = (position_shap(model, IMAGES, batch_size=size).mean for size in (1, 6))
+    assert one == pytest.approx(all_, rel=1e-4)
+    assert one > 0
+
+
+@pytest.mark.parametrize("estimator", ["sweep", "half-batches"])
+@pytest.mark.parametrize(
+    "read", [lambda table: table[0], lambda table: table[:1], lambda table: table.view(1, 16, 8)]
+)
+def test_a_table_of_which_a_batch_reads_one_images_rows_is_refused(read, estimator):
+    model = permutable(OwnTable(read), table="pos")
+    with pytest.raises(VitrailError, match=r"\(B, N, C\)"):
+        position_shap(model, IMAGES, estimator=estimator)
+
+
+def test_a_table_of_one_row_is_refused():
+    model = permutable(OwnTable(lambda table: table, rows=1), table="pos")
+    with pytest.raises(VitrailError, match="1 position"):
+        position_shap(model, IMAGES)
+
+
+def test_a_star_import_has_the_public_names():
+    names = {}
+    exec("from vitrail import *", names)
+    assert names["position_shap"] is position_shap

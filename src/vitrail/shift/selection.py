@@ -257,15 +257,17 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
     rows, columns = (max(sides) for sides in zip(*windows, strict=True))
     raise VitrailError(
         f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
-        f"use multiples of {high}x{wide} pixels, for several sizes with dynamic_img_size=True"
         + (
-            ""
+            f"use sides that are multiples of {strides[-1]} pixels, with a window_size that "
+            "divides the tokens of every stage's sides, "
             if size[0] % strides[-1] or size[1] % strides[-1]
-            else f", or build the whole model with img_size=({size[0]}, {size[1]}), without "
+            else f"build the whole model with img_size=({size[0]}, {size[1]}), without "
             "dynamic_img_size, and a window_size that divides the tokens of every stage's sides, "
-            f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage; give "
-            "both to set_input_size(img_size, window_size=...) of a model that exists already"
+            f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage (of a "
+            "model that exists already: set_input_size(img_size, window_size=...)), "
         )
+        + f"or, with these windows, use multiples of {high}x{wide} pixels, for several sizes with "
+        "dynamic_img_size=True"
     )
 
 

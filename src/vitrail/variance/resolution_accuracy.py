@@ -16,7 +16,7 @@ from vitrail.variance.rescaling import patch_positions, rescale_pos_embed, shari
 
 CALIBRATIONS = {"UP(P)": "none", "UP(P) / sqrt(k)": "constant", "UP(P) / sqrt(k), exact k": "exact"}
 """Calibrations of `vitrail.variance.rescaling`, by the formula or text that tables show."""
-NO_TABLE = "no table of positions"
+NO_TABLE = "no table 'pos_embed'"
 
 
 def right_at_size(

@@ -262,7 +262,7 @@ def test_a_resnet_has_no_p_shap_and_all_else(audited, plots, small):
     assert done.rows["P-SHAP"][0]["value"] == ""
     measured = {part for part, rows in done.rows.items() if rows[0]["value"]}
     assert measured == {*ALL} - {"P-SHAP", "Accuracy"}
-    sizes = values(done.rows["Test sizes"], f"{KEPT}: no table of positions")
+    sizes = values(done.rows["Test sizes"], f"{KEPT}: no table 'pos_embed'")
     assert [*sizes] == ["32 px", "64 px"]
 
 

@@ -190,9 +190,9 @@ def test_larger_images_are_told_by_size_and_treatment_of_the_table():
         "How accurate is it on larger images? Top-1: 50 % at the model's own 224 px; 40 % (UP(P)), "
         "40 % (exact k) at 320 px. UP(P) is the position table enlarged as usual"
     ) in answer
-    alone = parts._share("prediction stays: no table of positions", "320 px", 40, 40)
+    alone = parts._share("prediction stays: no table 'pos_embed'", "320 px", 40, 40)
     (answer,) = told(Test_sizes=[own, alone])
-    assert answer.endswith("40 % (no table of positions) at 320 px.")
+    assert answer.endswith("40 % (no table 'pos_embed') at 320 px.")
 
 
 def test_equal_logits_do_not_hide_a_changed_prediction():
