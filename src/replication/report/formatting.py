@@ -201,13 +201,19 @@ def entry_of(cell: Cell, found: Mapping[Hashable, Any] | None = None, same_as: s
     printed = _printed(cell.printed, cell) if cell.printed else Number()
     if found is None:
         return Entry(printed=printed)
+    equal = "" if same_as or not cell.one_training else "="
     return Entry(
-        measured=_measured(found, cell, "" if same_as or not cell.one_training else "="),
+        measured=Number() if _only_words(cell) else _measured(found, cell, equal),
         printed=printed,
         verdict=found["verdict"],
         facts=_facts(found),
         same_as="" if pd.isna(found["measured"]) else same_as,
     )
+
+
+def _only_words(cell: Cell) -> bool:
+    """Tell whether the paper prints words in a cell that nothing measures, such as settings."""
+    return not cell.records and cell.printed is not None and isinstance(cell.printed.value, str)
 
 
 def _measured(found: Mapping[Hashable, Any], cell: Cell, equal: str) -> Number:
@@ -378,7 +384,13 @@ def _named(name: str, column: pd.Series) -> str:
 def _notes(artifact: Artifact, cells: pd.DataFrame) -> list[str]:
     """Return the notes that this table needs, in the order of `NOTES`, then the artifact's own."""
     copied = _copies(artifact) or _timed_once(artifact, cells)
-    needed = {"measured", *cells["verdict"], *(["copies"] if copied else [])}
+    words = {(cell.row, cell.column) for cell in artifact.cells if _only_words(cell)}
+    verdicts = {
+        cell["verdict"]
+        for cell in cells.to_dict("records")
+        if (cell["row"], cell["column"]) not in words
+    }
+    needed = {"measured", *verdicts, *(["copies"] if copied else [])}
     needed |= {"one_training" for cell in artifact.cells if cell.one_training}
     notes = {name: note for name, note in NOTES.items() if name in needed}
     printed = any(cell.printed for cell in artifact.cells)

@@ -104,6 +104,16 @@ def test_a_number_that_was_measured_without_git_has_no_commit(build):
     assert table.entry("A", "x").measured == Number("90.0")
 
 
+def test_words_that_nothing_measures_are_not_called_not_run(build):
+    artifact = build.table(
+        build.cell(), build.cell(column="settings", printed="GAP", records=(), comparable=False)
+    )
+    table = table_of(artifact, compare(artifact, build.measured({"A/x": 90.0})))
+    entry = table.entry("A", "settings")
+    assert (entry.measured, entry.printed) == (Number(), Number("GAP"))
+    assert not any("Not run" in note for note in table.notes)
+
+
 def test_a_copy_keeps_its_own_number_beside_the_name_of_the_first(build):
     artifact = build.table(build.cell("A", key="k"), build.cell("B", key="k"))
     table = table_of(artifact, compare(artifact, build.measured({"k": 5.0})))
