@@ -27,9 +27,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from vitrail.checked_measures import accuracy_under_turns as accuracy_under_turns
     from vitrail.checked_measures import circular_consistency as circular_consistency
+    from vitrail.checked_measures import equivariance_error as equivariance_error
     from vitrail.checked_measures import position_shap as position_shap
     from vitrail.errors import VitrailError as VitrailError
-    from vitrail.measures.equivariance import equivariance_error as equivariance_error
     from vitrail.measures.permutable import permutable as permutable
     from vitrail.octic.group_averaging import GroupAverage as GroupAverage
     from vitrail.shift.conversion import make_shift_equivariant as make_shift_equivariant
@@ -44,7 +44,7 @@ _PUBLIC = {
     "VitrailError": "vitrail.errors:VitrailError",
     "accuracy_under_turns": "vitrail.checked_measures:accuracy_under_turns",
     "circular_consistency": "vitrail.checked_measures:circular_consistency",
-    "equivariance_error": "vitrail.measures.equivariance:equivariance_error",
+    "equivariance_error": "vitrail.checked_measures:equivariance_error",
     "make_shift_equivariant": "vitrail.shift.conversion:make_shift_equivariant",
     "permutable": "vitrail.measures.permutable:permutable",
     "position_shap": "vitrail.checked_measures:position_shap",

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from vitrail.errors import TRAINING_MODE, VitrailError, first_line
-from vitrail.measures import consistency
+from vitrail.measures import consistency, equivariance
 from vitrail.measures.outputs import UNKNOWN, Batches, out_of_memory, require_batch
 from vitrail.measures.permutable import Permutable, PermutablePositions, permutable
 from vitrail.measures.position_shap import measure
@@ -163,6 +163,17 @@ def _check_consistency(given: dict[str, Any]) -> None:
     given["images"] = _checked_batches(given["images"], given["model"], UNKNOWN)
 
 
+def _check_equivariance(given: dict[str, Any]) -> None:
+    if not isinstance(given["x"], Tensor):
+        raise VitrailError(f"x is of type {type(given['x']).__name__}: give one tensor")
+    if not isinstance(given["group"], equivariance.Group):
+        raise VitrailError(
+            f"the group is of type {type(given['group']).__name__}: give "
+            "vitrail.measures.equivariance.Group(elements, on_input), or "
+            "vitrail.shift.conversion.random_shifts(images, shifts=4, seed=0) of the same images"
+        )
+
+
 def _check_turns(given: dict[str, Any]) -> None:
     require_evaluation_mode(given["model"])
     if isinstance(given["batches"], Tensor):
@@ -286,6 +297,13 @@ circular_consistency = _checked(
     _check_consistency,
     f"{SQUARES}, (n, 3, S, S) or in batches with labels (B,)",
     f"{REFUSED}, `pairs` below 1",
+)
+equivariance_error = _checked(
+    equivariance.equivariance_error,
+    _check_equivariance,
+    "a module with one tensor as its input and one as its output, an x of its size, precision and "
+    "device, and a group that acts on this x (random_shifts is for the images that it was given)",
+    "an x that is no tensor",
 )
 accuracy_under_turns = _checked(
     turns.accuracy_under_turns,

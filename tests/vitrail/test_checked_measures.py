@@ -13,12 +13,14 @@ from vitrail import (
     VitrailError,
     accuracy_under_turns,
     circular_consistency,
+    equivariance_error,
     permutable,
     position_shap,
 )
-from vitrail.measures import consistency
+from vitrail.measures import consistency, equivariance
 from vitrail.measures.position_shap import measure
 from vitrail.octic import turns
+from vitrail.shift.conversion import random_shifts
 
 CLASSES = 3
 IMAGES = torch.rand(6, 3, 32, 32, generator=torch.Generator().manual_seed(0))
@@ -271,3 +273,15 @@ def test_a_star_import_has_the_public_names():
     names = {}
     exec("from vitrail import *", names)
     assert names["position_shap"] is position_shap
+
+
+def test_an_equivariance_error_is_that_of_the_measure_and_mistakes_are_told():
+    conv = nn.Conv2d(3, 4, 1)
+    group = random_shifts(IMAGES, shifts=2, seed=0)
+    assert equivariance_error(conv, IMAGES, group) == equivariance.equivariance_error(
+        conv, IMAGES, group
+    )
+    wrong = [(IMAGES[:2], group), ([IMAGES], group), (IMAGES, (1, 2)), (IMAGES.byte(), group)]
+    for images, elements in wrong:
+        with pytest.raises(VitrailError, match=r": give "):
+            equivariance_error(conv, images, elements)

@@ -200,7 +200,8 @@ def _missing(
     if catalog.scale.device != "cpu" and not (found["cuda_devices"] or found["slurm"]["reachable"]):
         yield (
             "a CUDA device, or a SLURM cluster that has some (here: "
-            f"{found['slurm']['answer']}); choose another scale with --scale"
+            f"{found['slurm']['answer']}); give the command where there is one, or choose another "
+            "scale with --scale"
         )
     for dataset in record["data"]:
         if dataset["fault"]:
@@ -289,18 +290,26 @@ def _missing_for_gpus(catalog: Catalog, artifacts: Sequence[Artifact]) -> Iterat
     from replication.cluster.partition_file import different_from
     from replication.pricing.room import jobs_of, partitions_of, without_room
 
-    try:
-        require_gpu_build()
-    except VitrailError as error:
-        yield str(error)
-    try:
+    def of_partitions() -> Iterator[str]:
         yield from without_room(catalog, artifacts)
         asked = [*map(catalog.resources, jobs_of(catalog, artifacts))]
         yield from different_from(slurm.limits(), partitions_of(catalog), asked)
-        yield from _unknown_keys(catalog.root)
-        yield from _missing_account(catalog.root)
-    except VitrailError as error:
-        yield str(error)
+
+    def of_torch() -> Iterator[str]:
+        require_gpu_build()
+        yield from ()
+
+    checks = (
+        of_torch(),
+        of_partitions(),
+        _unknown_keys(catalog.root),
+        _missing_account(catalog.root),
+    )
+    for check in checks:  # each file's first mistake is told, whatever the others have
+        try:
+            yield from check
+        except VitrailError as error:
+            yield str(error)
 
 
 def _unknown_keys(root: Path) -> Iterator[str]:
@@ -310,7 +319,7 @@ def _unknown_keys(root: Path) -> Iterator[str]:
     """
     from snakemake.cli import get_argument_parser
 
-    from replication.cluster.partition_file import CONFIG
+    from replication.cluster.partition_file import CONFIG, SLURM_RESOURCE
     from replication.config.schema import place_of, read_mapping
 
     if not (root / CONFIG).is_file():
@@ -320,7 +329,8 @@ def _unknown_keys(root: Path) -> Iterator[str]:
     for key in written:
         # Snakemake takes the beginning of one option for it, and reads __use_yte__ itself.
         of = sum(name.startswith(key) for name in options)
-        if not key.startswith("__") and key not in options and of != 1:
+        ours = key.startswith("__") or SLURM_RESOURCE.match(key)  # the latter: `read_profile`
+        if not ours and key not in options and of != 1:
             yield (
                 f"{place_of(written, key)}: snakemake has no option '{key}'"
                 f"{did_you_mean(key, options)}; correct the key"

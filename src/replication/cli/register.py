@@ -39,4 +39,5 @@ def register(
         paper = catalog.paper(name)
         new = registration.register(paper.folder, catalog.scale.name, paper.digests)
         place = paper.folder / registration.REGISTRATIONS
-        say(f"{place}: {count(len(new), 'claim')} new or changed")
+        commit = "; commit the file before training" if new else ""
+        say(f"{place}: {count(len(new), 'claim')} new or changed{commit}")

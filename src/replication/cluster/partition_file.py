@@ -35,6 +35,9 @@ from replication.config.settings import Resources
 PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 CONFIG = PROFILE / "config.yaml"  # the profile itself
+SLURM_RESOURCE = re.compile(
+    "slurm[-_]"
+)  # the beginning of a resource's name, such as slurm_account
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 # The limits that SLURM tells, with the resource of a job that each limits, and the unit.
 TOLD = {
@@ -86,6 +89,13 @@ Megabytes = Annotated[NonNegativeFloat, BeforeValidator(_megabytes)]
 
 class Limits(Strict):
     """The limits of one partition; the fields are those that the executor for SLURM knows."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _cpus_are_threads(cls, written: Any) -> Any:
+        if isinstance(written, dict) and "max_cpus" in written:
+            raise ValueError("write 'max_cpus' as 'max_threads', the CPUs of one node")
+        return written
 
     max_runtime: Annotated[float, BeforeValidator(_minutes)] = math.inf
     max_mem_mb: Megabytes = math.inf
@@ -189,10 +199,12 @@ class Profile(BaseModel):
             return written
         resources = written.get("default-resources")
         below = resources if isinstance(resources, dict) else {}
-        options = [key for key in map(str, written) if re.match("slurm[-_]", key)]
+        options = [key for key in map(str, written) if SLURM_RESOURCE.match(key)]
         for key in [*options, *(key for key in map(str, below) if "-" in key)]:
             resource = key.replace("-", "_")
-            raise ValueError(f"write '{key}' as '{resource}', indented, below 'default-resources:'")
+            raise ValueError(
+                f"'{key}' must stand below 'default-resources:', indented, as '{resource}'"
+            )
         for key, value in below.items():
             if value in (None, ""):
                 raise ValueError(

@@ -266,8 +266,9 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
             f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage (of a "
             "model that exists already: set_input_size(img_size, window_size=...)), "
         )
-        + f"or, with these windows, use multiples of {high}x{wide} pixels, for several sizes with "
-        "dynamic_img_size=True"
+        + "or, with these windows, use multiples of "
+        + "x".join(map(str, size_multiples(strides, [(rows, columns)] * len(strides))))
+        + " pixels, for several sizes with dynamic_img_size=True"
     )
 
 

@@ -235,10 +235,10 @@ def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
     config = papers / CONFIG
     config.parent.mkdir(parents=True, exist_ok=True)
     config.write_text(f"{written}\n")
-    done = vitrail("doctor", "table1", "--scale", "full")
-    assert done.code == 1
-    assert f"{CONFIG}: write" in done.out or f"{CONFIG}:1: " in done.out  # not the whole file
-    assert "as 'slurm_account', indented, below 'default-resources:'" in done.out
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    (sentence,) = json.loads(done.out)["missing"]
+    assert sentence.startswith(str(CONFIG))
+    assert "below 'default-resources:', indented, as 'slurm_account'" in sentence
 
 
 def test_a_key_of_the_profile_that_snakemake_does_not_know_is_told(papers, root, vitrail):
@@ -252,6 +252,8 @@ def test_a_key_of_the_profile_that_snakemake_does_not_know_is_told(papers, root,
         return [sentence for sentence in found["missing"] if sentence.startswith(f"{CONFIG}:")]
 
     assert told(text) == []
+    both = told(text.replace("jobs: 100", "jbos: 100\nslurm_account: me"))
+    assert len(both) == 2  # a mistake of one kind hides none of another
     (sentence,) = told(text.replace("jobs: 100", "jbos: 100"))
     line = text[: text.index("jobs: 100")].count("\n") + 1
     assert sentence.startswith(f"{CONFIG}:{line}: ")
