@@ -256,7 +256,8 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
         return
     rows, columns = (max(sides) for sides in zip(*windows, strict=True))
     raise VitrailError(
-        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens: "
+        f"images of {size[0]}x{size[1]} pixels do not fit windows of {rows}x{columns} tokens"
+        f"{'' if len(set(windows)) == 1 else f' (by stage: {windows})'}: "
         + (
             f"use sides that are multiples of {strides[-1]} pixels, with a window_size that "
             "divides the tokens of every stage's sides, "
@@ -266,9 +267,8 @@ def require_windows(size: Size, strides: Sequence[int], windows: Sequence[Size])
             f"here {size[0] // strides[-1]} and {size[1] // strides[-1]} in the last stage (of a "
             "model that exists already: set_input_size(img_size, window_size=...)), "
         )
-        + "or, with these windows, use multiples of "
-        + "x".join(map(str, size_multiples(strides, [(rows, columns)] * len(strides))))
-        + " pixels, for several sizes with dynamic_img_size=True"
+        + f"or, with these windows, use multiples of {high}x{wide} pixels, for several sizes with "
+        "dynamic_img_size=True"
     )
 
 
