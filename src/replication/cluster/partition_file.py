@@ -35,9 +35,7 @@ from replication.config.settings import Resources
 PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 CONFIG = PROFILE / "config.yaml"  # the profile itself
-SLURM_RESOURCE = re.compile(
-    "slurm[-_]"
-)  # the beginning of a resource's name, such as slurm_account
+SLURM_RESOURCE = re.compile("slurm[-_]")  # begins names such as slurm_account
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 # The limits that SLURM tells, with the resource of a job that each limits, and the unit.
 TOLD = {
