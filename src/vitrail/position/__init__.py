@@ -4,8 +4,8 @@ How much position matters depends on the data. The paper measures this by permut
 of an image's tokens. It also lets a model learn how much position to use, by a factor on its
 position embedding (Auto-PE):
 
-- `embeddings`: the position embeddings that the paper compares, by name; Auto-PE (Eq. 6, 11-12)
-  is in `embeddings.auto`;
+- `embeddings`: the position embeddings that the paper compares, by name; `embeddings.auto` has
+  Auto-PE (position, Eq. 6, Eq. 11-12);
 - `vit`: the paper's small ViT, registered with timm, whose positions can be permuted.
 
 The measure, Position-SHAP, is `vitrail.measures.position_shap`, which says which of its files has
