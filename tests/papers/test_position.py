@@ -353,11 +353,10 @@ def test_on_real_images_models_of_a_dataset_differ_by_what_is_compared_alone(sma
 
 
 def test_each_model_on_real_images_takes_the_rate_of_a_search(small):
-    """Or else the gates would close every claim; none is on the paper's own recipe."""
+    """Or else the gates would close every claim on it."""
     runs = {run.name for run in small.runs_of(*small.artifacts.values())}
     assert len(runs) > len(DATASETS)
-    without = {name for name in runs if small.searches.covering(name) is None}
-    assert without == {"unscaled-flowers102-ape"}
+    assert not [name for name in runs if small.searches.covering(name) is None]
     assert len({group.rates for group in small.searches.groups}) == 1
 
 
