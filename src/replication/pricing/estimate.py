@@ -326,10 +326,16 @@ class Estimate:
             say(f"Not priced: {', '.join(others)}.", "")
         if self.costs.device.match == "cpu:":
             cores = usable_cores()
-            left = self.training.left + self.evaluation.left
+            shared = (self.training.left + self.evaluation.left).times(1 / cores)
+            # A training has one core, so the longest may take more than a core's share.
+            left = [self.costs.seconds(run).times(share_left(run)) for run in self.runs]
+            time = Range(
+                max(each.low for each in (shared, *left)),
+                max(each.high for each in (shared, *left)),
+            )
             say(
                 f"Trainings and evaluations still to do, divided among the {cores} cores of this "
-                f"machine: {between(left.times(1 / cores), duration)}. Benchmarks, drawing and the "
+                f"machine: {between(time, duration)}. Benchmarks, drawing and the "
                 "start of processes are not counted; the last two take seconds for each step.",
                 "",
             )

@@ -295,6 +295,15 @@ def test_what_is_left_is_divided_among_the_cores_of_a_cpu_alone(vitrail):
     assert said not in vitrail("plan", "tiny_table1", "--scale", "small", "--device", "a100").out
 
 
+def test_more_cores_than_trainings_save_no_time(vitrail, monkeypatch):
+    def told(cores):
+        monkeypatch.setattr("replication.pricing.estimate.usable_cores", lambda: cores)
+        out = vitrail("plan", "tiny_table1", "--scale", "small").out
+        return re.search(r"divided among the \d+ cores of this machine: (.*?)\. ", out)[1]
+
+    assert told(1) != told(1000) == told(1_000_000)
+
+
 @pytest.mark.slow
 def test_an_evaluation_that_may_not_fit_into_its_time_limit_is_told_with_a_remedy(
     vitrail, checkout
