@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,8 @@ import pandas as pd
 
 from replication.claims.comparison import CONFIDENCE
 from replication.claims.judge import told_claim
-from replication.config.claims import EVERY_ROW
 from replication.records.records import read_sound
-from replication.report.cell_provenance import changed_recipe, tell
+from replication.report.cell_provenance import changed_recipe, claim_cells, tell
 from replication.report.formatting import table_of
 from replication.report.ledger import (
     claims_of_paper,
@@ -31,7 +30,7 @@ if TYPE_CHECKING:
     from replication.config.tuning import TuningResult
     from replication.plan.catalog import Catalog
     from replication.plan.paper import Paper
-    from replication.records.specs import Artifact, Cell
+    from replication.records.specs import Cell
 
 RULES = 'docs/results.md, "When a claim is not tested"'
 
@@ -83,7 +82,8 @@ def explain(paper: Paper, claim: Claim, catalog: Catalog) -> dict[str, Any]:
             for cell in node.artifact.cells
         }
     cells, changed = [], set[str]()
-    for artifact, cell in _cells_of(claim, paper):
+    for name, cell in claim_cells(claim, paper.artifacts):
+        artifact = paper.artifacts[name]
         shown = published.get((artifact.target, cell.row, cell.column))
         changed |= {changed_recipe(cell, shown) or ""} - {""}
         entry = table_of(artifact, cells_of(artifact, folder)).entry(cell.row, cell.column)
@@ -121,7 +121,7 @@ def _searches(claim: Claim, paper: Paper) -> list[str]:
     """Return a sentence on each search of learning rates that a claim's models rely on."""
     results = [
         (paper.tuning_results or {}).get(measurement.on.recipe.hash)
-        for _, cell in _cells_of(claim, paper)
+        for _, cell in claim_cells(claim, paper.artifacts)
         if (measurement := paper.measurement_of(cell)) and measurement.on
     ]
     return list(dict.fromkeys(_told_search(result) for result in results if result))
@@ -140,20 +140,6 @@ def _row(judged: pd.DataFrame, claim: str) -> dict[str, Any]:
     """Return the row of a claim; None for an empty value."""
     (row,) = judged[judged["id"] == claim].to_dict("records")
     return {str(name): None if pd.isna(value) else value for name, value in row.items()}
-
-
-def _cells_of(claim: Claim, paper: Paper) -> Iterator[tuple[Artifact, Cell]]:
-    """Yield the cells that a claim compares; on every row only rows that all its operands have."""
-    cells = {
-        (name, cell.row, cell.column): (artifact, cell)
-        for name, artifact in paper.artifacts.items()
-        for cell in artifact.cells
-    }
-    every = [operand for operand in claim.operands if EVERY_ROW in operand.row]
-    for key, found in cells.items():
-        texts = {operand.text(key) for operand in claim.operands} - {None}
-        if any(all(operand.key(text or "") in cells for operand in every) for text in texts):
-            yield found
 
 
 def print_explained(explained: Mapping[str, Any], catalog: Catalog) -> None:

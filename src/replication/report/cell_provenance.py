@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -237,7 +237,11 @@ def _claims(named: NamedCell, records: Records) -> list[dict[str, Any]]:
     Each has the columns of ``claims.csv``, with None for an empty one.
     """
     paper = records.catalog.paper(named.artifact.paper)
-    using = {claim.id for claim in paper.claims if _uses(claim, named, paper.artifacts)}
+    using = {
+        claim.id
+        for claim in paper.claims
+        if (named.artifact.name, named.cell) in claim_cells(claim, paper.artifacts)
+    }
     if not using:
         return []
     judged = claims_of_paper(records.catalog, paper, records.results, records.read)
@@ -248,22 +252,22 @@ def _claims(named: NamedCell, records: Records) -> list[dict[str, Any]]:
     ]
 
 
-def _uses(claim: Claim, named: NamedCell, artifacts: Mapping[str, Artifact]) -> bool:
-    """Tell whether a claim is judged on a cell.
+def claim_cells(claim: Claim, artifacts: Mapping[str, Artifact]) -> Iterator[tuple[str, Cell]]:
+    """Yield the cells that a claim compares, each with the name of its artifact.
 
-    A claim on every row uses only rows that exist in the artifacts of all its operands.
+    A claim on every row compares only rows that the artifacts of all its operands have.
     """
-    key = (named.artifact.name, named.cell.row, named.cell.column)
-    texts = [text for operand in claim.operands if (text := operand.text(key)) is not None]
-    return any(
-        all(
-            operand.artifact in artifacts
-            and operand.key(text)[1] in artifacts[operand.artifact].rows
-            for operand in claim.operands
-            if EVERY_ROW in operand.row
-        )
-        for text in texts
-    )
+    cells = {
+        (name, cell.row, cell.column): cell
+        for name in dict.fromkeys(operand.artifact for operand in claim.operands)
+        if name in artifacts
+        for cell in artifacts[name].cells
+    }
+    every = [operand for operand in claim.operands if EVERY_ROW in operand.row]
+    for key, cell in cells.items():
+        texts = {operand.text(key) for operand in claim.operands} - {None}
+        if any(all(operand.key(text or "") in cells for operand in every) for text in texts):
+            yield key[0], cell
 
 
 def _data(cell: Cell, catalog: Catalog) -> dict[str, str | None]:
