@@ -67,7 +67,7 @@ class Images(Strict):
         description="how many; null: at least one, in folders however deep"
     )
     if_flat: str | None = Field(
-        None, description="command that sorts loose images of {folder} into class folders"
+        None, description="what to do with images of {folder} outside of class folders"
     )
 
 

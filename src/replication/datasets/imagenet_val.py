@@ -1,81 +1,73 @@
-"""``python -m replication.datasets.imagenet_val FOLDER`` sorts ImageNet's validation images.
+"""``python -m replication.datasets.imagenet_val IMAGES VAL DEVKIT`` makes ImageNet's ``val``.
 
-The official archive holds 50,000 images without folders, here in FOLDER. torchvision reads their
-classes from the development kit, ``ILSVRC2012_devkit_t12.tar.gz``, beside FOLDER.
+IMAGES holds the 50,000 validation images as the official archive does, without folders of classes.
+VAL gets a folder for each synset, with links to its images. DEVKIT is the archive
+``ILSVRC2012_devkit_t12.tar.gz``, from which torchvision reads the images' classes.
 """
 
 from __future__ import annotations
 
 import argparse
-import re
-import shlex
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from torchvision.datasets.imagenet import META_FILE, load_meta_file, parse_devkit_archive
+from torchvision.datasets.imagenet import ARCHIVE_META, load_meta_file, parse_devkit_archive
 
-from replication.datasets.verify import how_to_sort, may_sort
 from vitrail.errors import VitrailError, exit_on_error, os_errors
 
-IMAGE = re.compile(r"ILSVRC2012_val_(\d{8})\.JPEG")
 
+def synsets_of(devkit: Path) -> list[str]:
+    """Return the synset of each validation image, in the order of their numbers.
 
-def labels_from_devkit(folder: Path) -> list[str]:
-    """Read the synset of each validation image from the development kit in a folder.
-
-    torchvision writes what it finds to ``meta.bin`` there; a link of this name, which leads to a
-    copy of others, is removed before. Raises VitrailError if the archive is missing or damaged.
+    Raises:
+        VitrailError: the development kit is missing or damaged.
     """
-    try:
-        if (meta := folder / META_FILE).is_symlink():
-            meta.unlink()
-        parse_devkit_archive(folder)
-    except (RuntimeError, OSError) as error:
-        raise VitrailError(f"cannot sort images: {error}") from None
-    return load_meta_file(folder)[1]
+    with TemporaryDirectory() as folder:  # torchvision writes beside the archive
+        Path(folder, ARCHIVE_META["devkit"][0]).symlink_to(devkit.absolute())
+        try:
+            parse_devkit_archive(folder)
+        except (RuntimeError, OSError):
+            raise VitrailError(
+                f"{devkit} is not ImageNet's development kit, {ARCHIVE_META['devkit'][0]}, or is "
+                "damaged; get it from https://image-net.org/download.php"
+            ) from None
+        return load_meta_file(folder)[1]
 
 
-def sort_into_classes(folder: Path, labels: list[str]) -> int:
-    """Move ``ILSVRC2012_val_<number>.JPEG`` to the folder of its synset; return how many moved.
+def link_into_classes(images: Path, val: Path, synsets: list[str]) -> int:
+    """Link images named ``ILSVRC2012_val_<number>.JPEG`` to ``val/<synset>/``; return how many.
 
-    The number in an image's name is the index of its label, counted from 1, so an interrupted call
-    can be repeated. Raises VitrailError if there is no image to move, an image has no label (then
-    none is moved), or the folder cannot be written.
+    An image's number is the place of its synset, counted from 1. Images may lie in folders, too,
+    and links that exist are kept, so an interrupted call can be repeated.
+
+    Raises:
+        VitrailError: there are more or fewer images than synsets, or `val` cannot be written to.
     """
-    images = {
-        int(match[1]): file for file in folder.glob("*") if (match := IMAGE.fullmatch(file.name))
-    }
-    if not images:
+    found = sorted(images.rglob("ILSVRC2012_val_*.JPEG"))
+    if len(found) != len(synsets):
         raise VitrailError(
-            f"{folder} holds no ILSVRC2012_val_*.JPEG to sort; unpack ILSVRC2012_img_val.tar there"
+            f"{images} holds {len(found)} images ILSVRC2012_val_*.JPEG instead of {len(synsets)}; "
+            "name the folder with all of them"
         )
-    if max(images) > len(labels):
-        raise VitrailError(
-            f"{folder} has an image {max(images)} but there are only {len(labels)} labels; "
-            "use the labels of the whole validation set"
-        )
-    with os_errors(f"cannot sort {folder}", "correct its permissions and start again to go on"):
-        for number, image in images.items():
-            target = folder / labels[number - 1]
-            target.mkdir(exist_ok=True)
-            image.rename(target / image.name)
-    return len(images)
+    with os_errors(f"cannot write to {val}", "correct its permissions and start again to go on"):
+        for image in found:
+            link = val / synsets[int(image.stem.rpartition("_")[2]) - 1] / image.name
+            link.parent.mkdir(parents=True, exist_ok=True)
+            if not link.is_symlink():
+                link.symlink_to(image.resolve())
+    return len(found)
 
 
 def main() -> None:
-    """Read the command line and sort.
-
-    Raises:
-        VitrailError: the folder may be other people's.
-    """
+    """Read the command line and make the links."""
     program = "python -m replication.datasets.imagenet_val"
     parser = argparse.ArgumentParser(prog=program, description=__doc__)
-    parser.add_argument("folder", type=Path, help="the folder val with the images")
-    folder = parser.parse_args().folder.absolute()
-    if folder.is_dir() and not may_sort(folder):
-        remedy = how_to_sort(folder, f"{program} {shlex.quote(str(folder))}", "imagenet")
-        raise VitrailError(f"the images in {folder} may be those of other people; {remedy}")
-    moved = sort_into_classes(folder, labels_from_devkit(folder.parent))
-    print(f"sorted {moved} images into class folders")
+    parser.add_argument("images", type=Path, help="the folder with the validation images")
+    parser.add_argument("val", type=Path, help="the folder to make, DATA_ROOT/imagenet/val")
+    parser.add_argument("devkit", type=Path, help=ARCHIVE_META["devkit"][0])
+    given = parser.parse_args()
+    linked = link_into_classes(given.images, given.val, synsets_of(given.devkit))
+    print(f"{given.val} has links to {linked} images")
 
 
 if __name__ == "__main__":

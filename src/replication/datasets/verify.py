@@ -103,10 +103,7 @@ class _Tree:
         if images.classes == 0:
             self._require(loose, f"{folder} holds no images")
             return
-        sort = None
-        if loose and images.if_flat:
-            command = images.if_flat.format(folder=shlex.quote(str(folder)))
-            sort = how_to_sort(folder, command, self.info.folder)
+        sort = images.if_flat and images.if_flat.format(folder=shlex.quote(str(folder)))
         self._require(not loose, f"{folder} holds {loose} images outside of class folders", sort)
         self._require(classes, f"{folder} holds no class folders")
         for name in classes:
@@ -141,43 +138,6 @@ class _Tree:
                     f"image {images / bare[0]}{form.img_suffix} has no mask "
                     f"{masks / bare[0]}{form.seg_map_suffix}; restore it ({len(bare)} in all)"
                 )
-
-
-def may_sort(folder: Path) -> bool:
-    """Tell whether a folder is the user's own, so that sorting it changes no copy of others.
-
-    It is not if it is a link, lies in one, belongs to somebody else, or cannot be written.
-    """
-    return _is_own(folder) and not (folder.is_symlink() or folder.parent.is_symlink())
-
-
-def _is_own(folder: Path) -> bool:
-    return folder.stat().st_uid == os.getuid() and os.access(folder, os.W_OK | os.X_OK)
-
-
-def how_to_sort(folder: Path, command: str, name: str) -> str:
-    """Return how to sort a folder's images with a command; links to them if `may_sort` forbids it.
-
-    `name` is the folder of the dataset below the data root.
-    """
-    if may_sort(folder):
-        return f"sort them with `{command}`"
-    home = folder.parent
-    ours, source, links, images = (
-        shlex.quote(str(path)) for path in (home, home.resolve(), folder, folder.resolve())
-    )
-    steps = [f"rm {links}", f"mkdir {links}"]
-    steps += [f"find -L {images} -type f -exec ln -s -t {links} {{}} +", command]
-    if home.is_symlink() and _is_own(home.parent):
-        steps = [f"rm {ours}", f"mkdir {ours}", f"ln -s {source}/* {ours}/", *steps]
-    elif not (folder.is_symlink() and _is_own(home)):
-        return (
-            "the folder is not yours to change, so sort links to them: set data_root in "
-            f"configs/default.yaml to a FOLDER of your own, run `ln -s {source} FOLDER/{name}` "
-            "(link the other datasets of the old data_root, too), and "
-            "`vitrail doctor --scale full` says how to go on"
-        )
-    return f"a link leads to them, so sort links to them instead: `{' && '.join(steps)}`"
 
 
 def _list(folder: Path) -> tuple[int, list[str]]:

@@ -40,7 +40,7 @@ def test_opening_a_missing_dataset_says_how_to_get_it(registry, tmp_path):
         check_layout(registry["cifar10"], tmp_path)
 
 
-def test_a_flat_val_folder_is_answered_with_the_command_that_sorts_it(registry, root):
+def test_a_flat_val_folder_is_answered_with_the_command_that_makes_class_folders(registry, root):
     val = root / "imagenet" / "val"
     for image in list(val.glob("*/*.JPEG")):
         image.rename(val / image.name)
@@ -49,13 +49,13 @@ def test_a_flat_val_folder_is_answered_with_the_command_that_sorts_it(registry, 
             empty.rmdir()
     said = complaint(registry["imagenet"], root, counts=False)
     assert f"{val} holds 6 images outside of class folders" in said
-    assert f"`python -m replication.datasets.imagenet_val {val}`" in said
+    assert f"python -m replication.datasets.imagenet_val {val}-images {val} " in said
 
 
 def test_a_half_sorted_val_folder_is_answered_with_the_same_command(registry, root):
     Image.new("RGB", (1, 1)).save(root / "imagenet" / "val" / "loose.JPEG")
     said = complaint(registry["imagenet"], root)
-    assert "holds 1 images outside of class folders; sort them with" in said
+    assert "holds 1 images outside of class folders; make class folders of links" in said
 
 
 def test_a_class_folder_that_val_lacks_is_named(registry, root):
