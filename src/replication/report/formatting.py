@@ -344,20 +344,23 @@ def measured_on(artifact: Artifact, cells: pd.DataFrame) -> tuple[str, ...]:
     return " · ".join(filter(None, what)), " · ".join(filter(None, origin))
 
 
-def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
-    """Return the datasets named in a text, each once; after `word` a stand-in has the original.
+def stand_ins_of(artifact: Artifact) -> dict[str, str]:
+    """Return an artifact's stand-ins, each with the names of what it replaces.
 
-    A stand-in with the original's own name, such as another split of it, has none.
+    A dataset with the name of what it replaces, such as another split of it, is left out.
     """
-    stand_ins = artifact.stand_ins
 
     def bare(name: str) -> str:
         return re.sub(r"\W", "", name).lower()
 
+    return {here: names for here, names in artifact.stand_ins.items() if bare(here) != bare(names)}
+
+
+def datasets_read(names: str, artifact: Artifact, word: str) -> list[str]:
+    """Return the datasets named in a text, each once; after `word` a stand-in has the original."""
+    stand_ins = stand_ins_of(artifact)
     return [
-        f"{name} ({word} {stand_ins[name]})"
-        if bare(stand_ins.get(name, name)) != bare(name)
-        else name
+        f"{name} ({word} {stand_ins[name]})" if name in stand_ins else name
         for name in dict.fromkeys(names.split(", "))
         if name
     ]

@@ -19,7 +19,7 @@ from tabulate import tabulate
 
 from replication.claims.comparison import Measured, compare, gather_seeds, read_measurement
 from replication.config.functions import import_function
-from replication.report.formatting import Table, measured_on, table_of
+from replication.report.formatting import Table, measured_on, stand_ins_of, table_of
 from vitrail.errors import VitrailError
 from vitrail.files import write_atomically
 
@@ -124,7 +124,7 @@ def render(artifact: Artifact, folder: Path, measured: Measured) -> tuple[Path, 
         if missing := [path for path in artifact.records if path not in measured]:
             raise VitrailError(f"{artifact.target} needs {missing[0]}; run {artifact.command}")
         draw = import_function(artifact.draw, "artifacts.yaml")
-        named = style.with_stand_ins_named(cells, artifact.stand_ins)
+        named = style.with_stand_ins_named(cells, stand_ins_of(artifact))
         gathered = [gather_seeds(seeds, measured) for seeds in artifact.measurements]
         figure = draw(named, gathered)
         if len(cells):

@@ -6,7 +6,7 @@ import pytest
 
 from replication.claims.comparison import compare
 from replication.config.paper import ShownColumn
-from replication.report.formatting import ALLOWED, datasets_read, table_of
+from replication.report.formatting import ALLOWED, datasets_read, stand_ins_of, table_of
 from replication.report.tables import markdown, panels
 from vitrail.errors import REFUSED
 
@@ -247,6 +247,7 @@ def test_a_stand_in_with_the_originals_own_name_is_not_explained(build):
     artifact = build.table(build.cell()).model_copy(update={"stand_ins": names})
     told = datasets_read("flowers102, digits", artifact, "for")
     assert told == ["flowers102", "digits (for SVHN)"]
+    assert stand_ins_of(artifact) == {"digits": "SVHN"}  # those that a figure's legend names
 
 
 def test_numbers_of_one_training_are_marked_and_a_note_says_so(build):
