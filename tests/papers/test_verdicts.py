@@ -47,6 +47,14 @@ class Paper:
         self.published = judged[judged["paper"] == name].set_index("id")
         written = yaml.safe_load((ROOT / f"configs/papers/{name}/claims.yaml").read_text())
         self.claims = [claim for entry in written for claim in expanded(entry)]
+        same_for_any_weights = [
+            claim["left"]
+            for claim in self.claims
+            if claim.get("kind") == "construction"
+            and claim["relation"] == "equal"
+            and not isinstance(claim["right"], dict)
+        ]
+        self.fixed = {(left["artifact"], left["row"], left["column"]) for left in same_for_any_weights}
         changed = yaml.safe_load((ROOT / f"configs/papers/{name}/scales/{scale}.yaml").read_text())
         self.untested = [
             pattern for patterns in changed.get("untested", {}) for pattern in patterns.split(", ")
@@ -72,11 +80,12 @@ class Number:
 
     def __init__(self, side, row, paper):
         self.constant = not isinstance(side, dict)
+        self.place = None
         if self.constant:
             self.value, self.std, self.seeds, self.cell = float(side), 0.0, 1, None
             return
-        place = side["artifact"], row if side["row"] == "*" else side["row"], side["column"]
-        self.cell = paper.cells.get(place)
+        self.place = side["artifact"], row if side["row"] == "*" else side["row"], side["column"]
+        self.cell = paper.cells.get(self.place)
         self.value = number(self.cell, "measured")
         self.std, self.seeds = (
             number(self.cell, "std"),
@@ -111,7 +120,7 @@ class Number:
 class Correlation:
     """The left side of a claim that is about a rank correlation, from the cells by seed."""
 
-    constant, by_image, printed = False, None, None
+    constant, place, by_image, printed = False, None, None, None
 
     def __init__(self, claim, paper):
         operands = [claim["left"], *claim["correlates_with"]]
@@ -219,7 +228,13 @@ def closed(claim, sides, paper):
     measured = [cell for side in sides for cell in side.cells]
     if claim.get("kind") == "timing" and any(cell["device"].startswith("cpu") for cell in measured):
         return True
-    trained = [cell for cell in measured if cell["recipe_hash"]]
+    trained = [
+        cell
+        for side in sides
+        if side.place not in paper.fixed
+        for cell in side.cells
+        if cell["recipe_hash"]
+    ]
     if claim.get("kind", "empirical") != "empirical" or not trained or not paper.models:
         return False
     models = [paper.models.get(cell["recipe_hash"]) for cell in trained]

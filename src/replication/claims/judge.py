@@ -136,9 +136,10 @@ def evaluate(
             ``exploratory``.
     """
     measured, cells = _by_cell(tables), _declared(artifacts)
+    fixed = frozenset(key for key in measured for claim in claims if _fixes(claim, key))
     judged = [
         {
-            **_evaluate(claim, measured, cells, tuning_results),
+            **_evaluate(claim, measured, cells, tuning_results, fixed),
             "registration": _registration(claim, measured, registered, started or {}),
         }
         for claim in claims
@@ -192,6 +193,7 @@ def _evaluate(
     measured: Measured,
     cells: Mapping[Key, Cell],
     tuning_results: TuningResults | None,
+    fixed: frozenset[Key],
 ) -> dict[str, Any]:
     common = claim.model_dump(include=COMMON)
     sides = _sides(claim, measured, cells)
@@ -202,7 +204,7 @@ def _evaluate(
         detail = f"Not run: {not_run or claim.operands[0].artifact}."
         unknown = {"stand_in": False, "of_hardware": False, "artifact": claim.left.artifact}
         return {**common, "status": "not run", "detail": detail, **unknown}
-    gates = {row: _gate(claim, pair, tuning_results) for row, pair in found.items()}
+    gates = {row: _gate(claim, pair, tuning_results, fixed) for row, pair in found.items()}
     tested = {row: pair for row, pair in found.items() if not gates[row]} or found
     ranks = {
         row: (WORST_FIRST.index(_status(claim, *pair)), _slack(claim, *pair))
@@ -380,15 +382,30 @@ def _side(
     )
 
 
-def _gate(claim: Claim, sides: tuple[Side, Side], tuning_results: TuningResults | None) -> str:
-    """Return why a claim on trained models, or on times, is not tested; "" if it is."""
+def _fixes(claim: Claim, key: Key) -> bool:
+    """Tell whether a claim says that a cell has the same number for any weights."""
+    number = claim.kind == "construction" and claim.relation == "equal"
+    return number and isinstance(claim.right, float) and claim.left.text(key) is not None
+
+
+def _gate(
+    claim: Claim,
+    sides: tuple[Side, Side],
+    tuning_results: TuningResults | None,
+    fixed: frozenset[Key],
+) -> str:
+    """Return why a claim on trained models, or on times, is not tested; "" if it is.
+
+    How long a model was trained does not matter for its cells in `fixed`, whose numbers are the
+    same for any weights.
+    """
     if claim.kind == "timing" and any("cpu:" in side.device for side in sides):
         return "these are times of a CPU, and the paper's are those of a GPU"
     if claim.kind != "empirical":
         return ""
     if claim.untested:
         return claim.untested
-    trained = [digest for side in sides for digest in side.models]
+    trained = [digest for side in sides if side.key not in fixed for digest in side.models]
     if tuning_results is None or not trained:
         return ""
     models = [tuning_results.get(digest) for digest in trained]

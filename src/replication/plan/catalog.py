@@ -465,6 +465,11 @@ class Catalog(Links):
         if name in self.targets:
             return self.targets[name]
         if name not in self.written and name not in self.papers:
+            if any(name.rpartition("/")[2] in self.paper(paper).recipes for paper in self.papers):
+                raise VitrailError(
+                    f"'{name}' is a recipe, no target; 'vitrail show --recipe {name}' prints it "
+                    "(docs/targets.md lists the targets)"
+                )
             swapped = "_".join(reversed(name.split("_", 1)))  # table1_shift
             known = {*self.targets, *self.written}
             meant = (

@@ -132,11 +132,13 @@ def effect_of(claim: Mapping[str, Any]) -> list[str]:
 def standing_of(claim: Mapping[str, Any], verdict: str) -> str:
     """Return a claim's `verdict` with its kind, its registration, and what is not the paper's own.
 
-    If the claim was not run or not tested, return `verdict` alone.
+    If the claim was not run or not tested, return `verdict` alone. A claim of kind construction
+    holds for any weights, so its model and data are not told.
     """
     if claim["status"] in ("not run", "not tested"):
         return verdict
-    where = " on another model or other data" if claim["stand_in"] else ""
+    stands_in = claim["stand_in"] and claim["kind"] != "construction"
+    where = " on another model or other data" if stands_in else ""
     where = " on other hardware" if claim["of_hardware"] else where
     kind = ", ".join(filter(None, [claim["kind"], claim["registration"]]))
     return f"{verdict}{where} ({kind})"

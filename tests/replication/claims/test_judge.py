@@ -428,6 +428,27 @@ def test_a_closed_gate_leaves_an_empirical_claim_untested_and_no_other(table):
     assert untested["detail"].endswith("Not tested: its windows are too small.")
 
 
+def test_no_gate_is_closed_by_a_model_whose_number_is_the_same_for_any_weights(table):
+    """Such as the consistency of an equivariant model: training it for longer changes nothing."""
+    tables = drawn_by_seed(table(A=([100.0, 100.0, 100.0], [90.0, 90.2, 90.1])))
+    cells = tables["table1"]
+    cells.loc[cells["column"] == "base", "recipe_hash"] = "base"
+    short = RESULT.model_copy(update={"twice": 85})
+    empirical = Claim.model_validate({**CLAIM, "kind": "empirical"})
+    fixing = {**CLAIM, "id": "all", "kind": "construction", "relation": "equal", "right": 100}
+
+    def status(ours, base, *others):
+        claims = [empirical, *(Claim.model_validate(other) for other in others)]
+        results = {"abcd1234": ours, "base": base}
+        return evaluate(claims, tables, {}, results).iloc[0]["status"]
+
+    assert status(short, RESULT) == "not tested"
+    assert status(short, RESULT, fixing) == "held"
+    assert status(RESULT, short, fixing) == "not tested"
+    assert status(short, RESULT, {**fixing, "kind": "empirical"}) == "not tested"
+    assert status(short, RESULT, {**fixing, "relation": "at least"}) == "not tested"
+
+
 def test_the_detail_shows_the_held_out_difference_at_each_rate_of_two_searched_models(table):
     tables = drawn_by_seed(table(A=([92.0, 92.1, 92.2], [90.0, 90.2, 90.1])))
     cells = tables["table1"]
