@@ -47,14 +47,13 @@ class Paper:
         self.published = judged[judged["paper"] == name].set_index("id")
         written = yaml.safe_load((ROOT / f"configs/papers/{name}/claims.yaml").read_text())
         self.claims = [claim for entry in written for claim in expanded(entry)]
-        same_for_any_weights = [
-            claim["left"]
+        self.fixed = {  # cells that have the same number for any weights
+            tuple(claim["left"][name] for name in ("artifact", "row", "column"))
             for claim in self.claims
             if claim.get("kind") == "construction"
             and claim["relation"] == "equal"
             and not isinstance(claim["right"], dict)
-        ]
-        self.fixed = {(left["artifact"], left["row"], left["column"]) for left in same_for_any_weights}
+        }
         changed = yaml.safe_load((ROOT / f"configs/papers/{name}/scales/{scale}.yaml").read_text())
         self.untested = [
             pattern for patterns in changed.get("untested", {}) for pattern in patterns.split(", ")
