@@ -228,7 +228,8 @@ def _require_own_permutations(model: Permutable, data: measure.Data) -> None:
         raise VitrailError(
             "the model runs on one image, but not on two whose positions are permuted differently "
             f"({type(error).__name__}: {first_line(error)}): its table has a row for each image "
-            "then, (B, N, C); add it to the tokens as it is"
+            "then, (B, N, C); add it to the tokens as it is, and if the model interpolates its "
+            "table, give images of the size that the table is for"
         ) from error
     exact = alone.dtype in (torch.float32, torch.float64)
     if (together - alone).abs().max() > (1e-4 if exact else 1e-2) * alone.abs().max():

@@ -10,6 +10,7 @@ Such a grid is determined by one quadrant, so the weights are quadrants (`unfold
   of the left half. This square is row 0. Row 1 is row 0 turned anticlockwise by a quarter.
 
 The classes `Steerable*` contain what an octic layer and a flip-equivariant layer (`flip`) share.
+`group` has the irreps and their matrices.
 """
 
 from __future__ import annotations

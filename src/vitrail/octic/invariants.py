@@ -4,7 +4,7 @@ The first four (linear, power spectrum, triple correlation, polynomial) compute 
 of the eight numbers (x0..x7) of a channel; they take features ``(8, ..., c)``. They do not change
 even if each channel is transformed by a different element. The last two (max filtering,
 canonisation) compare whole tokens. A seventh, `absolute`, is the invariant that the authors' code
-computes instead of the linear one.
+computes instead of the linear one. `group` has the irreps and their matrices.
 """
 
 from __future__ import annotations

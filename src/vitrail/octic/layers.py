@@ -85,8 +85,9 @@ class OcticLinear(nn.Module):
 
     It takes 12 c c' multiply-adds per token, where a dense layer takes 64 c c'. `weight`, shape
     ``(4, c', c)``, acts on A1, A2, B1, B2. `weight_e`, shape ``(2c', 2c)``, acts on each row of E;
-    its own rows and columns are [copy 1 | copy 2]. Both start truncated normal (std 0.02), as the
-    paper's. `bias`, shape ``(c')``, is added to A1 only and starts at zero; it may be None.
+    its own rows and columns are [copy 1 | copy 2]. Both start truncated normal (std 0.02), as in
+    the authors' code. `bias`, shape ``(c')``, is added to A1 only and starts at zero; it may be
+    None.
 
     Raises:
         VitrailError: `in_features` or `out_features`, C and C', is no multiple of 8.

@@ -7,7 +7,7 @@ Both can sample the phase of the largest energy, by A-token and by adaptive poly
 (shift, Eq. 13-14, Eq. 23: `selection.strongest_tokens`). The paper does not say how keys and values
 choose their grid; here they do as A-PMerge does. All convolutions are circular. `cvt` is the plain
 model; `selection` has the choices, `polyphase` the arg max and the sampling, `energies` the scores
-of the grids of an embedding.
+of the grids of an embedding, `geometry` where tokens sit in an image.
 
 ``"per_layer"`` scores embeddings before their norm. In each attention it convolves keys and values
 at every token, and samples both at the strongest phase of the keys. ``"per_stage"`` selects once

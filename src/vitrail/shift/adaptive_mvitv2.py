@@ -21,7 +21,7 @@ and its distances are circular (A-RPE, shift, Eq. 24: `circular_distance`,
 is one number, added to the score. Here it is a vector, as in MViTv2: its product with the query is
 added, for rows and for columns. The paper does not say how these convolutions choose their grids;
 here they do as A-PMerge does. `selection` has the choices, `polyphase` the arg max and the
-sampling, `energies` the scores of the tokeniser's grids.
+sampling, `energies` the scores of the tokeniser's grids, `geometry` where tokens sit in an image.
 
 ``"per_layer"`` chooses in each block, by the densely convolved queries and keys (as A-PMerge does).
 ``"per_stage"`` chooses once for each stage, by the tokens at its beginning: modulo all its strides,
@@ -404,8 +404,8 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
     def _check_fit(size: Size, multiple: int) -> None:
         if size[0] % multiple or size[1] % multiple:
             raise VitrailError(
-                f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2 (the size is "
-                f"that of whole patches): use multiples of {multiple}"
+                f"img_size {size[0]}x{size[1]} does not fit the strides of A-MViTv2: "
+                f"use multiples of {multiple}"
             )
 
     def set_input_size(self, img_size: int | Size) -> None:

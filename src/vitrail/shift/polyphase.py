@@ -79,7 +79,7 @@ def roll(x: Tensor, offset: Tensor) -> Tensor:
 
 
 def full_precision(x: Tensor) -> torch.autocast:
-    """Return the context in which nothing is computed in half precision."""
+    """Return the context in which autocast is off; a model in half precision stays in it."""
     # The meta device, on which FLOPs are counted, has no autocast.
     return torch.autocast("cpu" if x.is_meta else x.device.type, enabled=False)
 
