@@ -361,11 +361,9 @@ def test_each_model_on_real_images_takes_the_rate_of_a_search(small):
 
 
 @pytest.mark.parametrize("embedding", ["ape", "rope", "auto-ape", "auto-rope"])
-def test_the_unscaled_recipe_differs_from_the_full_one_only_in_rounding(small, full, embedding):
+def test_the_unscaled_recipe_is_the_full_one_of_flowers102(small, full, embedding):
     unscaled = small.recipe(f"unscaled-flowers102-{embedding}")
-    of_full = full.recipe(f"flowers102-{embedding}")
-    assert unscaled.batch.size == of_full.batch.size
-    assert unscaled.model_copy(update={"batch": of_full.batch}) == of_full
+    assert unscaled == full.recipe(f"flowers102-{embedding}")
     assert unscaled != small.recipe(f"flowers102-{embedding}")
 
 

@@ -149,6 +149,7 @@ def audit(
         audited.labelled,
         left=folder.available - chosen,
         classes=network.num_classes,
+        size=own,
     )
     told = list(answers(found, seen))
     write_atomically(output / "audit.txt", "\n\n".join([title, *told, stamp]) + "\n")

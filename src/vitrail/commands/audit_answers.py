@@ -62,12 +62,14 @@ class Seen:
         labelled: whether their labels are known; if not, predictions are used as labels.
         left: number of images in the folder that were not measured.
         classes: number of the model's classes.
+        size: the model's own image size in pixels.
     """
 
     predicted: Sequence[int]
     labelled: bool
     left: int
     classes: int
+    size: int
 
     def more(self, needed: int = 0) -> str:
         """Return a sentence on how to measure more images, or as many as are `needed`."""
@@ -108,6 +110,11 @@ def _accuracy(rows: Sequence[Row], seen: Seen) -> str:
     )
     if top1["low"] > guess:
         return told
+    if top1["high"] < guess:
+        return (
+            f"{told} So it is worse than guessing: the labels may have another order than the "
+            "model's classes (--class-map FILE gives it)."
+        )
     return f"{told} So it may be guessing, and what follows may say little about a trained model."
 
 
@@ -155,23 +162,22 @@ def _position(rows: Sequence[Row], seen: Seen) -> str:
 
 
 def _sizes(rows: Sequence[Row], seen: Seen) -> str:
-    """Tell the rows of each size; the first is that of the model's own size."""
-    own, *larger = rows
+    """Tell the rows of each size."""
+    (own,) = [row for row in rows if row["condition"] == f"{seen.size} px"]
+    others = [row for row in rows if row is not own]
     what = own["quantity"].partition(": ")[0]
     sizes: dict[str, list[str]] = {}
-    for row in larger:
+    for row in others:
         way = row["quantity"].partition(": ")[2]
         sizes.setdefault(row["condition"], []).append(f"{row['value']:.4g} % ({way})")
-    found = "; ".join(f"{', '.join(shares)} at {size}" for size, shares in sizes.items())
-    told = (
-        f"{what[0].upper()}{what[1:]}: {own['value']:.4g} % at the model's own {own['condition']}; "
-        f"{found}."
-    )
-    if len(larger) == len(sizes):  # one row for each size: there is no table of positions
+    found = [f"{', '.join(shares)} at {size}" for size, shares in sizes.items()]
+    here = f"{what[0].upper()}{what[1:]}: {own['value']:.4g} % at the model's own {own['condition']}"
+    told = f"{'; '.join([here, *found])}."
+    if len(others) == len(sizes):  # one row for each size: there is no table of positions
         return told
     gains = " and ".join(f"{gain:.2g} at {pixels} px" for pixels, gain in GAINS.items())
     return (
-        f"{told} UP(P) is the position table enlarged as usual, which the variance paper divides "
+        f"{told} UP(P) is the position table resized as usual, which the variance paper divides "
         f"by sqrt(k): on ImageNet this gains a ViT-B/16 of 224 px {gains} (variance, Table 3)."
     )
 
@@ -182,7 +188,7 @@ QUESTIONS: dict[str, tuple[str, Callable[[Sequence[Row], Seen], str]]] = {
     "Standard shifts": ("Also where shifts change the image's border?", _standard_shifts),
     "Turns and mirrors": ("Is it consistent under turns and mirrors?", _turns),
     "P-SHAP": ("Does it use position?", _position),
-    "Test sizes": ("How accurate is it on larger images?", _sizes),
+    "Test sizes": ("How accurate is it at other image sizes?", _sizes),
 }
 """Questions by the part of an audit that answers them, and the function that writes the answer."""
 

@@ -322,6 +322,11 @@ def create(name: str, pretrained: bool, checkpoint: Path | None = None) -> Any:
     except Exception as error:  # of a network, a folder, a tag, or weights that do not fit
         reason = textwrap.shorten(str(error) or type(error).__name__, 240).rstrip(". ")
         remedies = [f"correct {'--checkpoint or ' if options else ''}the model's name"]
+        if options:
+            remedies.append(
+                "for a model built with options of its own, save it by timm's save_for_hf and give "
+                "local-dir:FOLDER"
+            )
         if name.startswith("local-dir:"):
             remedies = ["name the folder of a model that timm's save_for_hf has written"]
         elif isinstance(error, OSError):  # as those of huggingface_hub are

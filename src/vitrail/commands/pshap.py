@@ -136,7 +136,8 @@ def pshap(
         )
     low, high, too_few = p_shap_interval(result)
     interval = too_few or f"95 % interval {low:.4f} to {high:.4f}"
-    say(f"P-SHAP of {model}: {result.mean:.4f} ({interval})")
+    weights = "" if pretrained or checkpoint else ", random weights"
+    say(f"P-SHAP of {model}{weights}: {result.mean:.4f} ({interval})")
     if len(result.samples) < len(folder):
         say(f"Stopped after {shown} of {len(folder)}, as --half-width {half_width:g} asks")
     if folder.unlabelled:

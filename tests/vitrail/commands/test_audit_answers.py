@@ -25,7 +25,7 @@ MEASURED = (
     "Test sizes",
 )
 TWO = "circular, two shifts"
-SEEN = Seen([0, 1] * 6, labelled=True, left=1000, classes=2)
+SEEN = Seen([0, 1] * 6, labelled=True, left=1000, classes=2, size=224)
 
 
 def told(seen=SEEN, **rows):
@@ -149,7 +149,7 @@ def test_position_is_used_where_the_interval_says_so(low, high, verdict):
     assert answer.startswith(f"Does it use position? {verdict}")
     assert f"0.44 ({why or '95 %: '}" in answer
     assert "over the 8 of 12 images that are predicted correctly." in answer
-    seen = Seen([0] * 4 + [1] * 4, labelled=False, left=0, classes=10)
+    seen = Seen([0] * 4 + [1] * 4, labelled=False, left=0, classes=10, size=224)
     (answer,) = told(seen, **{"P-SHAP": [row]})
     assert "over 8 images." in answer
 
@@ -165,17 +165,23 @@ def test_position_is_used_where_the_interval_says_so(low, high, verdict):
     ],
 )
 def test_more_images_are_asked_of_the_command_or_of_the_folder_too(left, kept, only):
-    seen = Seen([0, 1] * 25, labelled=True, left=left, classes=2)
+    seen = Seen([0, 1] * 25, labelled=True, left=left, classes=2, size=224)
     (answer,) = told(seen, Circular_shifts=shifts(100, kept, 50))
     assert "cannot tell" in answer
     assert (f"add images to the folder, which has {50 + left}," in answer) == only
     assert "give a larger --images" in answer
 
 
+def test_a_model_that_is_worse_than_guessing_is_told_of_the_order_of_labels():
+    (answer,) = told(Accuracy=[parts._share("top-1", "", 0, 24)])
+    assert "--class-map" in answer
+    assert "may be guessing" not in answer
+
+
 @pytest.mark.parametrize(("right", "guessing"), [(25, True), (45, True), (60, False)])
 def test_a_model_that_may_be_guessing_is_told(right, guessing):
     """Of 24 images 45 % are 27 to 64 %, 60 % are 41 to 77 %."""
-    seen = Seen([0, 1, 2] * 8, labelled=True, left=0, classes=3)
+    seen = Seen([0, 1, 2] * 8, labelled=True, left=0, classes=3, size=224)
     (answer,) = told(seen, Accuracy=[parts._share("top-1", "", right, 24)])
     assert answer.startswith(f"How accurate is it? Top-1 is {right} % of 24 images (95 %: ")
     assert "guessing one of 3 classes is right for 33.3 %." in answer
@@ -187,12 +193,21 @@ def test_larger_images_are_told_by_size_and_treatment_of_the_table():
     larger = [parts._share(f"top-1: {way}", "320 px", 40, 40) for way in ("UP(P)", "exact k")]
     (answer,) = told(Test_sizes=[own, *larger])
     assert (
-        "How accurate is it on larger images? Top-1: 50 % at the model's own 224 px; 40 % (UP(P)), "
-        "40 % (exact k) at 320 px. UP(P) is the position table enlarged as usual"
+        "How accurate is it at other image sizes? Top-1: 50 % at the model's own 224 px; 40 % "
+        "(UP(P)), 40 % (exact k) at 320 px. UP(P) is the position table resized as usual"
     ) in answer
     alone = parts._share("prediction stays: no table 'pos_embed'", "320 px", 40, 40)
     (answer,) = told(Test_sizes=[own, alone])
     assert answer.endswith("40 % (no table 'pos_embed') at 320 px.")
+
+
+def test_the_models_own_size_need_not_be_the_smallest_nor_have_others_beside_it():
+    own = parts._share("top-1: UP(P)", "224 px", 50, 40)
+    smaller = [parts._share(f"top-1: {way}", "112 px", 40, 40) for way in ("UP(P)", "exact k")]
+    (answer,) = told(Test_sizes=[*smaller, own])
+    assert "50 % at the model's own 224 px; 40 % (UP(P)), 40 % (exact k) at 112 px." in answer
+    (answer,) = told(Test_sizes=[own])
+    assert answer.endswith("Top-1: 50 % at the model's own 224 px.")
 
 
 def test_equal_logits_do_not_hide_a_changed_prediction():
@@ -208,7 +223,7 @@ def test_equal_logits_do_not_hide_a_changed_prediction():
 def test_a_model_that_predicts_one_class_is_told(others, warned):
     predicted = [7] * (100 - others) + [*range(others)]
     assert ((100 - others) / 100 > ONE_CLASS) == warned
-    seen = Seen(predicted, labelled=False, left=0, classes=10)
+    seen = Seen(predicted, labelled=False, left=0, classes=10, size=224)
     first, *_ = told(seen, Circular_shifts=shifts(100, 100, 100, change=0))
     assert first.startswith("Take care: of 100 images the model predicts one class") == warned
     assert (f"number 7, for {100 - others}." in first) == warned
