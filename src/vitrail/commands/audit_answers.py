@@ -171,7 +171,9 @@ def _sizes(rows: Sequence[Row], seen: Seen) -> str:
         way = row["quantity"].partition(": ")[2]
         sizes.setdefault(row["condition"], []).append(f"{row['value']:.4g} % ({way})")
     found = [f"{', '.join(shares)} at {size}" for size, shares in sizes.items()]
-    here = f"{what[0].upper()}{what[1:]}: {own['value']:.4g} % at the model's own {own['condition']}"
+    here = (
+        f"{what[0].upper()}{what[1:]}: {own['value']:.4g} % at the model's own {own['condition']}"
+    )
     told = f"{'; '.join([here, *found])}."
     if len(others) == len(sizes):  # one row for each size: there is no table of positions
         return told

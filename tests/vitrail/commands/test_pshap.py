@@ -47,7 +47,8 @@ def test_it_prints_the_p_shap_that_a_sweep_measures(vitrail, photos):
     result = position_shap(permutable(model), folder, batch_size=64)
     low, high = result.interval
     assert (
-        f"P-SHAP of test_vit: {result.mean:.4f} (95 % interval {low:.4f} to {high:.4f})" in done.out
+        f"P-SHAP of test_vit, random weights: {result.mean:.4f} "
+        f"(95 % interval {low:.4f} to {high:.4f})" in done.out
     )
     assert f"Mean over {FEWEST} images, each explained by the class predicted" in done.out
     assert re.search(r"5 forward passes an image, \S+ images/s on cpu", done.out)
