@@ -7,6 +7,7 @@ it as a number of base 60.
 
 from __future__ import annotations
 
+import difflib
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -36,6 +37,7 @@ PROFILE = Path("slurm")
 PARTITIONS = PROFILE / "partitions.yaml"
 CONFIG = PROFILE / "config.yaml"  # the profile itself
 SLURM_RESOURCE = re.compile("slurm[-_]")  # begins names such as slurm_account
+OWN_RESOURCES = ("slurm_account", "gpu_model", "constraint", "qos")  # of the profile's template
 LONGEST = 365 * 24 * 60  # minutes; a longer limit is taken for a mistake
 # The limits that SLURM tells, with the resource of a job that each limits, and the unit.
 TOLD = {
@@ -191,7 +193,8 @@ class Profile(BaseModel):
     def _resources_are_below_their_key(cls, written: Any) -> Any:
         """Refuse a resource of jobs as an option, or by a name with hyphens, as Snakemake does.
 
-        Also refuse an empty one, which Snakemake ignores.
+        Also refuse an empty one, which Snakemake ignores, and one whose name is nearly that of a
+        resource of the profile: Snakemake takes any name, and the job would lack the resource.
         """
         if not isinstance(written, dict):
             return written
@@ -203,6 +206,12 @@ class Profile(BaseModel):
             raise ValueError(
                 f"'{key}' must stand below 'default-resources:', indented, as '{resource}'"
             )
+        for key in map(str, below):
+            near = difflib.get_close_matches(key, OWN_RESOURCES, n=1, cutoff=0.7)
+            if near and key not in OWN_RESOURCES:
+                raise ValueError(
+                    f"'{key}' below 'default-resources:' is no resource; did you mean '{near[0]}'?"
+                )
         for key, value in below.items():
             if value in (None, ""):
                 raise ValueError(

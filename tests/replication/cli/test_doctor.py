@@ -241,6 +241,25 @@ def test_an_account_in_the_wrong_place_is_told(papers, vitrail, written):
     assert "below 'default-resources:', indented, as 'slurm_account'" in sentence
 
 
+@pytest.mark.parametrize(
+    ("key", "meant"),
+    [
+        ("account", "slurm_account"),
+        ("slurm_acount", "slurm_account"),
+        ("constraints", "constraint"),
+    ],
+)
+def test_a_resource_with_nearly_the_name_of_one_of_the_profile_is_told(papers, vitrail, key, meant):
+    config = papers / CONFIG
+    config.parent.mkdir(parents=True, exist_ok=True)
+    known = "runtime: 60, mem_mb: 4000, gres: shard, slurm_extra: x, slurm_account: me"
+    config.write_text(f"default-resources: {{{known}, {key}: me}}\n")
+    done = vitrail("doctor", "table1", "--scale", "full", "--json")
+    (sentence,) = json.loads(done.out)["missing"]
+    assert sentence.startswith(str(CONFIG))
+    assert f"'{key}' below 'default-resources:' is no resource; did you mean '{meant}'?" in sentence
+
+
 def test_a_key_of_the_profile_that_snakemake_does_not_know_is_told(papers, root, vitrail):
     config = papers / CONFIG
     config.parent.mkdir(parents=True)
