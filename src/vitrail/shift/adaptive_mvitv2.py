@@ -376,7 +376,8 @@ class AdaptiveMultiScaleVit(Adaptive, StageModel, MultiScaleVit):
         plain = self.cls_token is None and self.pos_embed is None
         if not plain or not all(map(_can_be_adaptive, attentions)):
             raise VitrailError(
-                "this MViTv2 cannot be made shift-equivariant: leave use_cls_token, use_abs_pos, "
+                "this MViTv2 cannot be made shift-equivariant: take one without a class token "
+                "(mvitv2_small, not mvitv2_small_cls) and without use_abs_pos, and leave "
                 "pool_first, mode, kernel_qkv and rel_pos_type of its configuration as they are"
             )
         if size is None:  # of the first stage's output
