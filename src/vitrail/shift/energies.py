@@ -134,7 +134,7 @@ def correlation_energies(x: Tensor, conv: nn.Conv2d) -> Tensor:
     products = []
     for row, column in _lags(reach):
         start = row * width + column + reach
-        apart = max(0, stride * row - conv.kernel_size[0] + 1)  # rows too far above
+        apart = max(0, stride * row - conv.kernel_size[0] + 1)  # rows out of its reach
         apart *= stride * conv.in_channels
         first = around[:, : around.shape[1] - apart, start : start + length]
         product = first @ still[:, apart:, :length].mT
